@@ -1,0 +1,1 @@
+"""The commands `dataflow` and `RunJob`."""

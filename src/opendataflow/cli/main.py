@@ -1,0 +1,65 @@
+"""`dataflow`: every command parses, calls, renders."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from opendataflow import __version__
+from opendataflow.cli import crypt, db, run, state
+from opendataflow.errors import DataflowError
+
+app = typer.Typer(
+    name="dataflow",
+    help="State-driven orchestration of batch jobs over partitioned data.\n\n"
+    "Start with `dataflow apply` in a folder with a project.yml, then `RunJob script.sh` or `dataflow run JOB`.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+state.add_to(app)
+run.add_to(app)
+app.add_typer(db.app, name="db")
+app.add_typer(crypt.app, name="crypt")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"dataflow {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _version_wanted: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point of the console script: errors we can explain end with their exit code, without a traceback."""
+    try:
+        result = app(args=argv, standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except DataflowError as error:
+        sys.stderr.write(f"dataflow: {error}\n")
+        return error.exit_code
+    except typer.Exit as stop:
+        return stop.exit_code
+    except typer.Abort:
+        return 130
+    except Exception as error:
+        from click import ClickException
+
+        if isinstance(error, ClickException):
+            error.show()
+            return error.exit_code
+        sys.stderr.write(f"dataflow: internal error: {type(error).__name__}: {error}\n")
+        raise SystemExit(70) from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""What people see: tables, colours on terminals only, JSON for scripts."""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+STYLES = {
+    "COMPLETE": "green",
+    "READY": "green",
+    "RUNNING": "blue",
+    "PENDING": "dim",
+    "FAILED": "bold red",
+    "RESUBMIT": "yellow",
+    "HOLD": "magenta",
+    "EXPIRED": "bold red",
+    "LOST": "red",
+}
+
+
+def say(message: str) -> None:
+    """A message for a person: to stderr."""
+    sys.stderr.write(f"{message}\n")
+    sys.stderr.flush()
+
+
+def put(text: str) -> None:
+    """Data: to stdout."""
+    sys.stdout.write(f"{text}\n")
+
+
+def put_json(value: object) -> None:
+    put(json.dumps(value, indent=2, default=str, ensure_ascii=False))
+
+
+def put_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """A table; statuses in colour on a terminal, plain text elsewhere (rich honours NO_COLOR)."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text("" if cell is None else str(cell), style=STYLES.get(str(cell), "")) for cell in row))
+    console = Console()
+    Console(width=None if console.is_terminal else 200).print(table)

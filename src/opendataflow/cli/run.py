@@ -1,0 +1,83 @@
+"""`dataflow run`: a job by its id, a script or a pipeline."""
+
+import json
+import os
+from typing import Annotated
+
+import typer
+
+from opendataflow.cli.render import put, say
+from opendataflow.errors import ConfigurationError, UsageError
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": False, "allow_interspersed_args": True}
+    )(run)
+
+
+def run(
+    ctx: typer.Context,
+    job: Annotated[str, typer.Argument(help="The job's or pipeline's id.")],
+    args: Annotated[list[str] | None, typer.Argument(help="After --: arguments for the script.")] = None,
+    dataid: Annotated[str | None, typer.Option(help="This dataid instead of the lowest claimable one.")] = None,
+    wait: Annotated[float, typer.Option(help="If nothing can run yet, wait for up to so many seconds.")] = 0.0,
+    drain: Annotated[bool, typer.Option("--drain", help="Again and again until nothing can run any more.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object per run on stdout; the job's own output goes to stderr.")
+    ] = False,
+) -> int:
+    """Run a job on the lowest dataid whose inputs are ready, or on the one given.
+
+    Examples: dataflow run load_orders;  dataflow run load_orders --drain -- --batch 1000
+    """
+    if drain and dataid is not None:
+        raise UsageError("--drain takes every dataid; leave out --dataid")
+    from opendataflow.runner.guard import Guard
+
+    guard = Guard()  # forked while this process has nothing open
+    from opendataflow.project.address import get_address
+    from opendataflow.runner.report import line, report
+    from opendataflow.runner.runjob import Outcome
+    from opendataflow.runner.session import Session
+    from opendataflow.runner.supervise import Signals
+
+    signals = Signals()
+    cwd = os.getcwd()
+    session = Session(guard, signals, get_address(cwd), job, say=say, out_fd=2 if as_json else 1)
+    work = _work(session, list(args or []) + list(ctx.args))
+
+    def tell(outcome: Outcome) -> None:
+        if not as_json:
+            say(line(outcome))
+            return
+        fields = outcome._asdict()
+        fields["verdict"] = outcome.verdict.as_json() if outcome.verdict else None
+        put(json.dumps(fields))
+
+    if drain:
+        outcomes = session.drain(work, wait_seconds=wait, cwd=cwd)
+    else:
+        outcomes = iter([session.run(work, dataid=dataid, wait_seconds=wait, cwd=cwd)])
+    code = report(outcomes, say=say, drain=drain, each=tell)
+    session.store.close()
+    guard.close()
+    return code
+
+
+def _work(session: "Session", args: list[str]) -> "Work":  # type: ignore[name-defined]  # noqa: F821
+    from opendataflow.runner.script import script_work
+    from opendataflow.runner.session import get_script
+
+    job = session.job
+    if job.kind == "pipeline":
+        if args:
+            raise UsageError(f"{job.jobid} is a pipeline and takes no arguments")
+        from opendataflow.runner.pipeline import pipeline_work
+
+        return pipeline_work(job, session.address.work)
+    if job.script is None:
+        raise ConfigurationError(
+            f"job {job.jobid} names no script; give `script:` in project.yml, or use `RunJob path/to/{job.jobid}.sh`"
+        )
+    return script_work(job, get_script(os.path.join(job.home, job.script)), args)

@@ -1,0 +1,107 @@
+"""RunJob: wrap an existing script. It imports only what it needs; imports are most of its cost."""
+
+import os
+import sys
+
+from opendataflow.errors import DataflowError, UsageError
+from opendataflow.runner.guard import Guard
+
+HELP = """\
+usage: RunJob [--dataid D] [--wait S] [--drain] path/to/myETL.sh [args…]
+
+Runs the script once on the lowest dataid whose inputs are ready, with the dataset descriptors in its environment,
+and records the result. The job's id is the script's name without its extension.
+
+  --dataid D  this dataid instead of the lowest claimable one
+  --wait S    if nothing can run yet, wait for up to S seconds
+  --drain     run again and again until nothing can run any more
+  --help, --version
+
+examples:
+  RunJob jobs/load_orders.sh
+  RunJob --drain jobs/load_orders.sh --batch 1000
+  RunJob --dataid 2025-11-12 jobs/load_orders.sh
+
+exit: 0 complete or caught up, 1 failed, 2 usage, 5 lease lost, 10-14 a question was answered no,
+      75 store unavailable, 128+n ended by signal n. `dataflow why JOB DATAID` explains.
+"""
+
+
+def say(message: str) -> None:
+    sys.stderr.write(f"RunJob: {message}\n")
+    sys.stderr.flush()
+
+
+def parse(argv: list[str]) -> tuple[str, list[str], str | None, float, bool]:
+    """Script, its arguments, dataid, seconds to wait, drain."""
+    dataid, wait, drain = None, 0.0, False
+    rest = list(argv)
+    while rest and rest[0].startswith("-"):
+        option, equals, value = rest.pop(0).partition("=")
+        if option == "--drain" and not equals:
+            drain = True
+        elif option in ("--dataid", "--wait"):
+            if not equals:
+                if not rest:
+                    raise UsageError(f"{option} needs a value; see RunJob --help")
+                value = rest.pop(0)
+            if option == "--dataid":
+                dataid = value
+            else:
+                try:
+                    wait = float(value)
+                except ValueError:
+                    raise UsageError(f"--wait {value!r} is not a number of seconds") from None
+        elif option == "--" and not equals:
+            break
+        else:
+            raise UsageError(f"unknown option {option}; see RunJob --help")
+    if not rest:
+        raise UsageError("which script? usage: RunJob [--wait S] [--drain] path/to/myETL.sh [args…]")
+    if drain and dataid is not None:
+        raise UsageError("--drain takes every dataid; leave out --dataid")
+    return rest[0], rest[1:], dataid, wait, drain
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point of the console script."""
+    argv = sys.argv[1:] if argv is None else argv
+    if argv[:1] in (["--help"], ["-h"]):
+        sys.stdout.write(HELP)
+        return 0
+    if argv[:1] == ["--version"]:
+        from opendataflow import __version__
+
+        sys.stdout.write(f"RunJob {__version__}\n")
+        return 0
+    try:
+        return _run(argv)
+    except DataflowError as error:
+        say(str(error))
+        return error.exit_code
+
+
+def _run(argv: list[str]) -> int:
+    path, args, dataid, wait, drain = parse(argv)
+    guard = Guard()  # forked while this process is small and has nothing open
+    from opendataflow.project.address import get_address
+    from opendataflow.runner.report import report
+    from opendataflow.runner.script import script_work
+    from opendataflow.runner.session import Session, get_script
+    from opendataflow.runner.supervise import Signals
+
+    signals = Signals()
+    script = get_script(path)
+    jobid = os.path.splitext(os.path.basename(script))[0]
+    address = get_address(os.getcwd(), os.path.dirname(script))
+    session = Session(guard, signals, address, jobid, say=say)
+    work = script_work(session.job, script, args)
+    cwd = os.getcwd()
+    if drain:
+        code = report(session.drain(work, wait_seconds=wait, cwd=cwd), say=say, drain=True)
+    else:
+        outcomes = iter([session.run(work, dataid=dataid, wait_seconds=wait, cwd=cwd)])
+        code = report(outcomes, say=say, drain=False)
+    session.store.close()
+    guard.close()
+    return code

@@ -1,0 +1,221 @@
+"""Registering a project, declaring chunks, and asking where things stand."""
+
+import datetime
+import json
+import os
+from typing import Annotated, Any
+
+import typer
+
+from opendataflow.cli.opened import address, opened, project_address
+from opendataflow.cli.render import put, put_json, put_table, say
+from opendataflow.errors import UsageError
+
+Json = Annotated[bool, typer.Option("--json", help="For scripts.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    for command in (apply, ready, status, why, resubmit, logs, sql):
+        app.command()(command)
+
+
+def apply(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Register what project.yml declares: one transaction, nothing half-done. Makes the store if there is none.
+
+    Example: dataflow apply --dry-run
+    """
+    from opendataflow.project.load import load_registration
+    from opendataflow.store.registry import apply as apply_to
+    from opendataflow.store.registry import plan
+
+    found = project_address()
+    wanted = load_registration(found.home or "", found.environment or "")
+    store = opened(found, make=True)
+    today = datetime.datetime.now(datetime.UTC).date()
+    changes = (plan if dry_run else apply_to)(store, wanted, today=today)
+    if as_json:
+        put_json({"project": wanted.project, "environment": wanted.environment, "changes": changes, "applied": not dry_run})
+        return
+    for change in changes:
+        put(change)
+    what = f"{len(wanted.datasets)} datasets, {len(wanted.jobs)} jobs, environment {wanted.environment}"
+    say(f"{'would apply' if dry_run else 'applied'} {len(changes)} changes ({what})")
+
+
+def ready(
+    dataset: Annotated[str, typer.Argument(help="The dataset's id.")],
+    dataid: Annotated[str, typer.Argument(help="Which chunk: a date, a shard, `full`.")],
+    location: Annotated[str | None, typer.Option(help="Where it is, if not where the dataset's path says.")] = None,
+) -> None:
+    """Declare a chunk READY: it arrived from outside.
+
+    Example: dataflow ready orders 2025-11-12
+    """
+    from opendataflow.domain.chunk import Manifest
+    from opendataflow.domain.dataset import chunk_location, is_below
+    from opendataflow.runner.files import is_local, manifest_of
+    from opendataflow.store.registry import assert_ready, get_dataset
+
+    found = address()
+    store = opened(found)
+    declared, root = get_dataset(store, dataset, project=found.project)
+    place = os.path.abspath(location) if location and is_local(location) else location
+    place = place or chunk_location(declared, dataid, root=root)
+    manifest = Manifest(location=place)
+    if place is not None and is_local(place):
+        if not is_below(place, root):
+            raise UsageError(f"{place} is not below {root}, the root of environment {store.environment!r}")
+        try:
+            manifest = manifest_of(place)
+        except OSError as error:
+            raise UsageError(f"{dataset}/{dataid}: {place}: {error.strerror}") from error
+    before = assert_ready(store, declared, dataid, manifest)
+    say(f"{dataset}/{dataid} is READY (was {before})" + (f", {manifest.bytes} bytes at {place}" if place else ""))
+
+
+def status(
+    job: Annotated[str | None, typer.Argument(help="Only this job, dataid by dataid.")] = None,
+    only: Annotated[str | None, typer.Option("--status", help="Only dataids in this status.")] = None,
+    limit: Annotated[int, typer.Option(help="At most so many dataids.")] = 1000,
+    as_json: Json = False,
+) -> None:
+    """Where everything stands: counts of every job and dataset, or the dataids of one job.
+
+    Examples: dataflow status;  dataflow status load_orders --status FAILED --json
+    """
+    from opendataflow.domain.job import JobStatus
+    from opendataflow.store.registry import counts, job_rows
+
+    if only is not None and only not in list(JobStatus):
+        raise UsageError(f"{only!r} is not a status; known are {', '.join(JobStatus)}")
+    found = address()
+    store = opened(found)
+    if job is not None or only is not None:
+        if job is not None:
+            store.get_job(job, project=found.project)
+        rows = job_rows(store, project=found.project, jobid=job, status=only, limit=limit)
+        if as_json:
+            put_json(rows)
+            return
+        columns = ("job", "dataid", "status", "waiting for", "attempts", "run", "owner", "since")
+        put_table(
+            "",
+            columns,
+            [
+                (r["jobid"], r["dataid"], r["status"], f"{r['waiting']} inputs" if r["waiting"] > 0 else "",
+                 r["attempts"] or "", r["runid"], r["owner"], r["modified"])
+                for r in rows
+            ],
+        )  # fmt: skip
+        return
+    totals = counts(store, project=found.project)
+    if as_json:
+        put_json({"environment": store.environment, **totals})
+        return
+    _put_counts("Jobs", totals["jobs"], ["PENDING", "RUNNING", "EXPIRED", "COMPLETE", "FAILED", "RESUBMIT", "HOLD"])
+    _put_counts("Datasets", totals["datasets"], ["PENDING", "RUNNING", "READY", "FAILED", "RESUBMIT", "HOLD"])
+
+
+def _put_counts(title: str, rows: dict[str, dict[str, int]], statuses: list[str]) -> None:
+    used = [one for one in statuses if any(one in row for row in rows.values())]
+    put_table(title, ["", *used], [[name, *(row.get(one, "") for one in used)] for name, row in rows.items()])
+
+
+def why(
+    job: Annotated[str, typer.Argument(help="The job's id.")],
+    dataid: Annotated[str, typer.Argument(help="Which dataid.")],
+    as_json: Json = False,
+) -> None:
+    """Why it ran, failed or did not run: the five answers, what blocks it, and the command that would fix it.
+
+    Example: dataflow why load_orders 2025-11-12
+    """
+    from opendataflow.runner.explain import explain
+
+    found = address()
+    store = opened(found)
+    told = explain(store, store.get_job(job, project=found.project), dataid)
+    if as_json:
+        put_json(told)
+        return
+    put(f"{job}/{dataid} is {told['status']}" + (f", {told['detail']}" if told["detail"] else ""))
+    put_table(
+        told["asked"],
+        ("question", "answer", "evidence"),
+        [(a["question"], "yes" if a["yes"] else f"no: {a['code']}" if a["code"] else "–", a["evidence"]) for a in told["answers"]],
+    )
+    if told["runs"]:
+        put_table("Runs", ("run", "attempt", "status", "started", "seconds", "exit", "message"), [_run_row(r) for r in told["runs"]])
+    if told["log_tail"]:
+        put("Last lines of its log:")
+        put("\n".join("  " + text for text in told["log_tail"].splitlines()[-10:]))
+    if told["fix"]:
+        put(f"Next step: {told['fix']}")
+
+
+def _run_row(run: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(run[key] for key in ("runid", "attempt", "status", "claimed_at", "seconds", "exit_code", "message"))
+
+
+def resubmit(
+    job: Annotated[str, typer.Argument(help="The job's id.")],
+    dataids: Annotated[list[str], typer.Argument(help="One or more dataids.")],
+    as_json: Json = False,
+) -> None:
+    """Have dataids produced again: their outputs close to consumers until they are.
+
+    Example: dataflow resubmit load_orders 2025-11-12 2025-11-13
+    """
+    from opendataflow.store.registry import resubmit as resubmit_in
+
+    found = address()
+    store = opened(found)
+    project = store.get_job(job, project=found.project).project
+    done = resubmit_in(store, project, job, dataids)
+    if as_json:
+        put_json(done)
+        return
+    for one in done:
+        after = "RUNNING, again after this run" if one["again"] else one["status"]
+        say(f"{job}/{one['dataid']}: {one['before']} → {after}")
+
+
+def logs(run: Annotated[int, typer.Argument(help="The run's number, as `dataflow why` shows it.")], as_json: Json = False) -> None:
+    """The output of a run: the whole log where its file is, its last part from any other host.
+
+    Example: dataflow logs 42
+    """
+    from opendataflow.store.registry import get_run
+
+    found = get_run(opened(), run)
+    path = found["log_path"]
+    whole = bool(path) and os.path.isfile(path)
+    if whole:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            text = file.read()
+    else:
+        text = found["log_tail"]
+    if as_json:
+        put_json({**{key: found[key] for key in ("runid", "jobid", "dataid", "status", "log_path")}, "whole": whole, "log": text})
+        return
+    if not whole and path:
+        say(f"(the last part of {path}, which is not on this host)")
+    put(text.rstrip("\n"))
+
+
+def sql(
+    query: Annotated[str, typer.Argument(help="A SELECT over job_status, datastatus, run, history, …")],
+    as_json: Json = False,
+) -> None:
+    """Ask the store in SQL; nothing can be written this way.
+
+    Example: dataflow sql "select jobid, status, count(*) from job_status group by 1, 2"
+    """
+    columns, rows = opened().select(query)
+    if as_json:
+        put(json.dumps([dict(zip(columns, row, strict=True)) for row in rows], default=str, ensure_ascii=False))
+        return
+    put_table("", columns, rows)

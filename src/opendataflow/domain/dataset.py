@@ -1,0 +1,80 @@
+"""A dataset: named data with its connection, location template, format and partition scheme."""
+
+from typing import NamedTuple
+
+from opendataflow.errors import UsageError
+
+DESCRIPTOR_FIELDS = ("hostname", "database", "schemaname", "tablename", "username")
+VARIABLE_SUFFIXES = ("datasetid", "itemtype", *DESCRIPTOR_FIELDS, "password", "location", "format")
+
+
+class Dataset(NamedTuple):
+    project: str
+    datasetid: str
+    hostname: str | None = None
+    database: str | None = None
+    schemaname: str | None = None
+    tablename: str | None = None
+    username: str | None = None
+    encryptedpass: str | None = None
+    location: str | None = None  # template below the environment's root; may hold {dataid}
+    format: str | None = None
+    partitions: str | None = None  # JSON of the declared scheme
+    definition: str | None = None  # JSON: schema, options, checks
+
+    @property
+    def has_own_runs(self) -> bool:
+        """True when each run writes to a directory of its own and publishing points the chunk at it."""
+        return self.location is not None and "{dataid}" not in self.location and self.partitions != '"none"'
+
+
+def variable_prefix(datasetid: str) -> str:
+    """The dataset's id as a shell can name it: `my-data` → `my_data`, `9x` → `_9x`."""
+    name = "".join(c if c.isascii() and c.isalnum() else "_" for c in datasetid)
+    return f"_{name}" if not name or name[0].isdigit() else name
+
+
+def path_segment(dataid: str) -> str:
+    """The dataid as one file name: characters that paths or Hadoop give a meaning are percent-encoded."""
+    safe = "".join(
+        c if c.isalnum() or c in "-_.+@ " else "".join(f"%{b:02X}" for b in c.encode()) for c in dataid
+    )
+    return safe if safe.strip(".") else safe.replace(".", "%2E")
+
+
+def _join(root: str, path: str) -> str:
+    return path if path.startswith("/") or "://" in path else f"{root.rstrip('/')}/{path}"
+
+
+def is_below(location: str, root: str) -> bool:
+    """True when the location is the root or inside it; `..` never leads out of it."""
+    parts = location.split("/")
+    return ".." not in parts and (location == root or location.startswith(root.rstrip("/") + "/"))
+
+
+def chunk_location(dataset: Dataset, dataid: str, *, root: str) -> str | None:
+    """Where a chunk that nobody published through a run is expected, or None for data without a path."""
+    if dataset.location is None:
+        return None
+    return _join(root, dataset.location.replace("{dataid}", dataid))
+
+
+def run_location(dataset: Dataset, dataid: str, *, root: str, runid: int) -> str | None:
+    """Where a run writes: its own directory, or the fixed place that the template names."""
+    if dataset.location is None:
+        return None
+    if not dataset.has_own_runs:
+        return chunk_location(dataset, dataid, root=root)
+    return f"{_join(root, dataset.location)}/dataid={path_segment(dataid)}/_runs/{runid}"
+
+
+def check_prefixes(datasetids: list[str]) -> None:
+    """Raise UsageError when two datasets of one job would share their variables."""
+    seen: dict[str, str] = {}
+    for datasetid in datasetids:
+        other = seen.setdefault(variable_prefix(datasetid), datasetid)
+        if other != datasetid:
+            raise UsageError(
+                f"datasets {other!r} and {datasetid!r} would share the variables "
+                f"{variable_prefix(datasetid)}_…; rename one of them"
+            )

@@ -1,0 +1,70 @@
+"""A job, what it reads and writes, and where one of its dataids stands."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from opendataflow.domain.chunk import Input, Output
+from opendataflow.domain.dataset import Dataset
+
+
+class JobStatus(StrEnum):
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    COMPLETE = "COMPLETE"
+    FAILED = "FAILED"
+    RESUBMIT = "RESUBMIT"
+    HOLD = "HOLD"
+
+
+class Link(NamedTuple):
+    """One dataset that a job reads (IN) or writes (OUT); `map` says which of its dataids."""
+
+    itemtype: str
+    dataset: Dataset
+    map: str = "same"
+
+
+class Job(NamedTuple):
+    project: str
+    jobid: str
+    kind: str  # script | pipeline
+    script: str | None
+    definition: dict[str, object]  # env, transformations: what only the runner needs
+    partitions: str | None  # JSON of the scheme its expected dataids come from
+    expected_upto: str | None  # the last expected dataid that has a row
+    lease_seconds: float
+    timeout_seconds: float | None
+    retries_max: int
+    backoff_seconds: float
+    concurrency: int | None
+    root: str  # of the project's environment; every path is below it
+    home: str  # the project's folder
+    links: tuple[Link, ...]
+
+    @property
+    def inputs(self) -> tuple[Link, ...]:
+        return tuple(link for link in self.links if link.itemtype == "IN")
+
+    @property
+    def outputs(self) -> tuple[Link, ...]:
+        return tuple(link for link in self.links if link.itemtype == "OUT")
+
+
+class Candidate(NamedTuple):
+    """A dataid of a job with everything the five questions need from the store, read in one moment."""
+
+    jobid: str
+    dataid: str
+    status: JobStatus
+    waiting: int  # inputs that are not READY, by the counter that claims go by
+    attempts: int
+    parked_until: str | None
+    owner: str | None
+    lease_until: str | None
+    running: int  # live runs of the job, for its concurrency limit
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+
+    @property
+    def claimable(self) -> bool:
+        return self.status in (JobStatus.PENDING, JobStatus.RESUBMIT)

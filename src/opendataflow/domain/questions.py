@@ -1,0 +1,155 @@
+"""The five questions: facts in, a verdict out. Nothing here looks at a disk, a clock or a database."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from opendataflow.domain.chunk import ChunkStatus
+from opendataflow.domain.job import Candidate, JobStatus
+
+
+class Question(StrEnum):
+    READY = "ready"
+    RIGHT = "right"
+    LOCATION = "location"
+    VALID = "valid"
+    SAFE = "safe"
+
+
+CODES: dict[Question, tuple[str, int]] = {
+    Question.READY: ("DATA_NOT_READY", 10),
+    Question.RIGHT: ("WRONG_DATA", 11),
+    Question.LOCATION: ("INVALID_PATH", 12),
+    Question.VALID: ("NOT_VALIDATED", 13),
+    Question.SAFE: ("LOCKED", 14),
+}
+ASSERTED = "asserted by its producer"
+
+
+class Answer(NamedTuple):
+    question: Question
+    yes: bool
+    evidence: str
+    code: str = ""
+
+
+class Sight(NamedTuple):
+    """What the runner saw where a chunk is, or should go: `problem` is empty when the place is fine."""
+
+    location: str | None
+    problem: str = ""
+    fingerprint: str | None = None  # as it is now; None where data has no path
+
+
+class Verdict(NamedTuple):
+    answers: tuple[Answer, ...]
+
+    @property
+    def yes(self) -> bool:
+        return all(answer.yes for answer in self.answers)
+
+    @property
+    def refusal(self) -> Answer | None:
+        """The first question that was answered no."""
+        return next((answer for answer in self.answers if not answer.yes), None)
+
+    @property
+    def exit_code(self) -> int:
+        refusal = self.refusal
+        return CODES[refusal.question][1] if refusal else 0
+
+    def as_json(self) -> list[dict[str, object]]:
+        return [
+            {"question": str(a.question), "yes": a.yes, "code": a.code, "evidence": a.evidence}
+            for a in self.answers
+        ]
+
+
+def _answer(question: Question, problems: list[str], evidence: list[str], unseen: list[str]) -> Answer:
+    if problems:
+        return Answer(question, False, "; ".join(problems), CODES[question][0])
+    if unseen:  # neither yes nor a reason of its own to refuse: the first question already does
+        return Answer(question, False, f"not known before {', '.join(unseen)} is READY")
+    return Answer(question, True, "; ".join(evidence))
+
+
+def _unseen(candidate: Candidate) -> list[str]:
+    return [str(chunk.key) for chunk in candidate.inputs if chunk.status is not ChunkStatus.READY]
+
+
+def is_ready(candidate: Candidate) -> Answer:
+    problems, evidence = [], []
+    for chunk in candidate.inputs:
+        if chunk.status is ChunkStatus.READY:
+            evidence.append(f"{chunk.key} READY since {chunk.modified}")
+        elif chunk.status is None:
+            problems.append(f"{chunk.key} is not there yet" + (f"; {chunk.producer} makes it" if chunk.producer else ""))
+        else:
+            by = f" by {chunk.producer}" if chunk.producer else ""
+            problems.append(f"{chunk.key} is {chunk.status}{by} since {chunk.modified}, not READY")
+    return _answer(Question.READY, problems, evidence or ["it has no inputs"], [])
+
+
+def is_right(candidate: Candidate, sights: tuple[Sight, ...]) -> Answer:
+    problems, evidence = [], []
+    for chunk, sight in zip(candidate.inputs, sights, strict=True):
+        if chunk.fingerprint is None or sight.fingerprint is None:
+            evidence.append(f"{chunk.key} {ASSERTED}")
+        elif chunk.fingerprint == sight.fingerprint:
+            evidence.append(f"{chunk.key} unchanged since it was published")
+        elif not sight.problem:
+            problems.append(f"{chunk.key} changed after it was published: {sight.location}")
+    return _answer(Question.RIGHT, problems, evidence, _unseen(candidate))
+
+
+def is_located(candidate: Candidate, sights: tuple[Sight, ...], places: tuple[Sight, ...]) -> Answer:
+    problems, evidence = [], []
+    for chunk, sight in zip(candidate.inputs, sights, strict=True):
+        if sight.problem:
+            problems.append(f"{chunk.key}: {sight.problem}")
+        else:
+            evidence.append(f"{chunk.key} {'at ' + sight.location if sight.location else ASSERTED}")
+    for output, place in zip(candidate.outputs, places, strict=True):
+        if place.problem:
+            problems.append(f"{output.key}: {place.problem}")
+        elif place.location:
+            evidence.append(f"{output.key} goes to {place.location}")
+    return _answer(Question.LOCATION, problems, evidence, _unseen(candidate))
+
+
+def is_valid(candidate: Candidate) -> Answer:
+    evidence = [
+        f"{chunk.key} validated at {chunk.validated_at}" if chunk.validated_at else f"{chunk.key} {ASSERTED}"
+        for chunk in candidate.inputs
+    ]
+    return _answer(Question.VALID, [], evidence, _unseen(candidate))
+
+
+def is_safe(candidate: Candidate, *, concurrency: int | None) -> Answer:
+    problems = []
+    if candidate.status is JobStatus.HOLD:
+        problems.append(f"{candidate.jobid}/{candidate.dataid} is on HOLD")
+    if candidate.status is JobStatus.RUNNING:
+        problems.append(
+            f"{candidate.jobid}/{candidate.dataid} is RUNNING by {candidate.owner}, lease until {candidate.lease_until}"
+        )
+    for output in candidate.outputs:
+        if output.readers:
+            problems.append(f"{output.key} is being read by {output.readers}")
+    if concurrency is not None and candidate.running >= concurrency:
+        problems.append(f"{candidate.running} runs of {candidate.jobid} are live and its limit is {concurrency}")
+    return _answer(Question.SAFE, problems, ["nobody else produces or reads its outputs"], [])
+
+
+def ask(
+    candidate: Candidate, *, sights: tuple[Sight, ...], places: tuple[Sight, ...], concurrency: int | None
+) -> Verdict:
+    """All five answers, in order, whatever the earlier ones were."""
+    return Verdict(
+        (
+            is_ready(candidate),
+            is_right(candidate, sights),
+            is_located(candidate, sights, places),
+            is_valid(candidate),
+            is_safe(candidate, concurrency=concurrency),
+        )
+    )

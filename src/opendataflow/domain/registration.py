@@ -1,0 +1,38 @@
+"""What a project declares, ready to be registered in a store."""
+
+from typing import NamedTuple
+
+from opendataflow.domain.dataset import Dataset
+
+
+class LinkSpec(NamedTuple):
+    itemtype: str
+    dataset_project: str
+    datasetid: str
+    map: str = "same"
+
+
+class JobSpec(NamedTuple):
+    jobid: str
+    kind: str
+    script: str | None
+    definition: str  # JSON
+    partitions: str | None  # JSON
+    lease_seconds: float
+    timeout_seconds: float | None
+    retries_max: int
+    backoff_seconds: float
+    concurrency: int | None
+    links: tuple[LinkSpec, ...]
+
+
+class Registration(NamedTuple):
+    """A project as its project.yml declares it, for one environment."""
+
+    project: str
+    name: str
+    root: str
+    home: str
+    environment: str
+    datasets: tuple[Dataset, ...]
+    jobs: tuple[JobSpec, ...]

@@ -1,0 +1,77 @@
+"""A run: one attempt of a job on a dataid, owned through a claim with a lease and a fencing token."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from opendataflow.domain.chunk import Manifest
+
+
+class Owner(NamedTuple):
+    """Who holds a claim: enough to say so to a person, and to find and kill its processes on the same host."""
+
+    name: str  # user@host:pid
+    host: str  # identifies machine, boot and pid namespace
+    pid: int
+    pid_started: int
+    guard_pid: int
+    guard_started: int
+
+
+class Claim(NamedTuple):
+    """The right to run a dataid. `runid` is also the fencing token: it only ever grows."""
+
+    project: str
+    jobid: str
+    dataid: str
+    runid: int
+    attempt: int
+    lease_seconds: float
+
+
+class RunStatus(StrEnum):
+    RUNNING = "RUNNING"
+    COMPLETE = "COMPLETE"
+    FAILED = "FAILED"
+    RESUBMIT = "RESUBMIT"  # handed back, or the child died with tries left
+    LOST = "LOST"  # the owner vanished; its lease ran out
+
+
+class Ending(StrEnum):
+    """How a run ended, as its owner saw it."""
+
+    COMPLETE = "COMPLETE"
+    FAILED = "FAILED"
+    DIED = "DIED"  # the child was killed by a signal that nobody here sent
+    HANDED_BACK = "HANDED_BACK"  # the runner was told to stop
+
+
+class Result(NamedTuple):
+    """All that the end of a run writes, in one transaction."""
+
+    ending: Ending
+    exit_code: int | None = None
+    message: str = ""
+    log_path: str | None = None
+    log_tail: str = ""
+    manifests: tuple[tuple[str, str, Manifest], ...] = ()  # project, datasetid, what was written
+
+
+class Finished(NamedTuple):
+    """What became of the job's dataid when the run ended."""
+
+    status: str
+    note: str = ""
+
+
+MAX_DEATHS = 3
+
+
+class LostRun(NamedTuple):
+    """A run whose owner is gone; the work went back to RESUBMIT."""
+
+    runid: int
+    project: str
+    jobid: str
+    dataid: str
+    owner: str
+    host: str

@@ -1,0 +1,51 @@
+"""The errors of OpenDataFlow.
+
+DataflowError                     exit
+ ├─ UsageError                      2   wrong arguments, unknown job, dataset or dataid
+ │   ├─ ConfigurationError          2   project.yml, environment, store address, script file
+ │   └─ SecretError                 2   passkey missing or wrong
+ ├─ Refused                     10–14   one of the five questions was answered no
+ ├─ LeaseLost                       5   this run is no longer the owner; it changed nothing
+ ├─ StoreUnavailable               75   the database cannot be reached, or stays busy
+ └─ JobFailed                       1   the job ran and failed
+
+Every message says what is, and ends with the next step where there is one.
+"""
+
+
+class DataflowError(Exception):
+    """Anything OpenDataFlow can explain; `exit_code` is what a command ends with."""
+
+    exit_code = 70
+
+
+class UsageError(DataflowError):
+    exit_code = 2
+
+
+class ConfigurationError(UsageError):
+    pass
+
+
+class SecretError(UsageError):
+    pass
+
+
+class Refused(DataflowError):
+    """A question was answered no; the exit code is that question's."""
+
+    def __init__(self, message: str, *, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class LeaseLost(DataflowError):
+    exit_code = 5
+
+
+class StoreUnavailable(DataflowError):
+    exit_code = 75
+
+
+class JobFailed(DataflowError):
+    exit_code = 1

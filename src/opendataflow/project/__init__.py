@@ -1,0 +1,1 @@
+"""project.yml: finding it, reading it, and what it declares."""

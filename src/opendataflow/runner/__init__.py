@@ -1,0 +1,1 @@
+"""Running jobs: prepare, supervise, publish, recover."""

@@ -1,0 +1,246 @@
+"""The guard: a small process between a runner and its child that never lets work outlive its owner.
+
+The runner forks it first, before it opens anything. The guard is a child subreaper and listens to a pipe from the
+runner. When that pipe closes (the runner died, however), or when the runner could not renew its lease in time (it
+hangs, was stopped, or is cut off), the guard kills the child's process group and then every descendant, also those
+that made a session of their own. It serves one child at a time, one after the other.
+
+Messages are JSON lines. To the guard: start, deadline, signal, kill. From the guard: started, failed, ended.
+"""
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+from typing import Any, NamedTuple, NoReturn
+
+from opendataflow.runner.processes import kill_tree, start_time
+
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PDEATHSIG = 1
+LEFTOVER_SECONDS = 1.0  # how long what a script left behind may take to end by itself (`exec > >(tee log)` does)
+
+
+class Started(NamedTuple):
+    pid: int
+
+
+class NotStarted(NamedTuple):
+    reason: str
+
+
+class Ended(NamedTuple):
+    exit_code: int | None  # None when a signal ended it
+    signal: int | None
+    expired: bool  # the guard ended it because the lease was not renewed in time
+
+
+class Guard:
+    """The runner's end: send commands, read `events_fd`, and the child's output from `out_fd` and `err_fd`."""
+
+    def __init__(self) -> None:
+        control_r, self._control = os.pipe()
+        self.events_fd, report_w = os.pipe()
+        self.out_fd, out_w = os.pipe()
+        self.err_fd, err_w = os.pipe()
+        self._unread = b""
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                _GuardProcess(control_r, report_w, out_w, err_w).serve()
+            finally:
+                os._exit(70)
+        for fd in (control_r, report_w, out_w, err_w):
+            os.close(fd)
+        for fd in (self.events_fd, self.out_fd, self.err_fd):
+            os.set_blocking(fd, False)
+        self.started_at = start_time(self.pid) or 0
+
+    def start(self, argv: list[str], env: dict[str, str], cwd: str, deadline: float) -> None:
+        """Run the child; unless told of a later deadline (CLOCK_MONOTONIC), the guard ends it then."""
+        self._send(start={"argv": argv, "env": env, "cwd": cwd}, deadline=deadline)
+
+    def extend(self, deadline: float) -> None:
+        self._send(deadline=deadline)
+
+    def signal(self, number: int) -> None:
+        self._send(signal=number)
+
+    def kill(self) -> None:
+        self._send(kill=True)
+
+    def events(self) -> list[Started | NotStarted | Ended] | None:
+        """What the guard has said since the last call; None when the guard itself is gone."""
+        try:
+            data = os.read(self.events_fd, 65536)
+        except BlockingIOError:
+            return []
+        if not data:
+            return None
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        return [_event(json.loads(line)) for line in lines]
+
+    def close(self) -> None:
+        """Let the guard go; whatever it still guards is killed."""
+        os.close(self._control)
+        for fd in (self.events_fd, self.out_fd, self.err_fd):
+            os.close(fd)
+        try:
+            os.waitpid(self.pid, 0)
+        except ChildProcessError:
+            pass
+
+    def _send(self, **message: Any) -> None:
+        data = json.dumps(message, ensure_ascii=True).encode() + b"\n"
+        try:
+            while data:
+                data = data[os.write(self._control, data) :]
+        except BrokenPipeError:
+            pass  # the guard is gone; events() says so
+
+
+def _event(message: dict[str, Any]) -> Started | NotStarted | Ended:
+    if "started" in message:
+        return Started(message["started"])
+    if "failed" in message:
+        return NotStarted(message["failed"])
+    return Ended(message["exit_code"], message["signal"], message["expired"])
+
+
+class _GuardProcess:
+    """The guard's own side; it never returns."""
+
+    def __init__(self, control: int, report: int, out: int, err: int) -> None:
+        self._control, self._report, self._out, self._err = control, report, out, err
+        self._child: int | None = None
+        self._pidfd = -1
+        self._deadline = float("inf")
+        self._expired = False
+        self._unread = b""
+
+    def serve(self) -> NoReturn:
+        os.setsid()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_IGN)
+        signal.set_wakeup_fd(-1)
+        keep = sorted({0, 1, 2, self._control, self._report, self._out, self._err})
+        for low, high in zip(keep, [*keep[1:], os.sysconf("SC_OPEN_MAX")], strict=True):
+            os.closerange(low + 1, high)  # another guard's pipe held open here would outlive its runner
+        prctl = _prctl()
+        prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        while True:
+            wait = None
+            if self._child is not None and self._deadline != float("inf"):
+                wait = max(0.0, self._deadline - time.monotonic()) * 1000
+            ready = dict(poll.poll(wait))
+            if self._control in ready and not self._obey(poll, prctl):
+                kill_tree(os.getpid())
+                os._exit(0)
+            if self._child is not None and self._pidfd in ready:
+                poll.unregister(self._pidfd)
+                self._reap(self._child)
+            elif self._child is not None and time.monotonic() >= self._deadline:
+                self._expired = True
+                self._deadline = float("inf")
+                kill_tree(os.getpid())
+
+    def _obey(self, poll: select.poll, prctl: Any) -> bool:
+        data = os.read(self._control, 1 << 20)
+        if not data:
+            return False
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        for line in lines:
+            message = json.loads(line)
+            if "deadline" in message:
+                self._deadline = message["deadline"]
+            if "start" in message:
+                self._start(message["start"], poll, prctl)
+            if "signal" in message and self._child is not None:
+                try:
+                    os.killpg(self._child, message["signal"])
+                except ProcessLookupError:
+                    pass
+            if "kill" in message:
+                kill_tree(os.getpid())
+        return True
+
+    def _start(self, what: dict[str, Any], poll: select.poll, prctl: Any) -> None:
+        self._expired = False
+        status_r, status_w = os.pipe()
+        me = os.getpid()
+        child = os.fork()
+        if child == 0:
+            try:
+                prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+                if os.getppid() != me:
+                    os._exit(70)
+                os.setsid()
+                for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
+                    signal.signal(number, signal.SIG_DFL)
+                os.dup2(self._out, 1)
+                os.dup2(self._err, 2)
+                os.chdir(what["cwd"])
+                os.execve(what["argv"][0], what["argv"], what["env"])
+            except BaseException as error:  # noqa: BLE001  whatever it was, the runner must hear of it
+                os.write(status_w, str(error).encode())
+            finally:
+                os._exit(127)
+        os.close(status_w)
+        reason = b""
+        while part := os.read(status_r, 4096):
+            reason += part
+        os.close(status_r)
+        if reason:
+            os.waitpid(child, 0)
+            self._say(failed=reason.decode(errors="replace"))
+            return
+        self._child = child
+        self._pidfd = os.pidfd_open(child)
+        poll.register(self._pidfd, select.POLLIN)
+        self._say(started=child)
+
+    def _reap(self, child: int) -> None:
+        os.close(self._pidfd)
+        _, status = os.waitpid(child, 0)
+        self._end_leftovers(child)
+        code = os.waitstatus_to_exitcode(status)
+        self._child = None
+        self._deadline = float("inf")
+        self._say(exit_code=code if code >= 0 else None, signal=-code if code < 0 else None, expired=self._expired)
+
+    def _end_leftovers(self, child: int) -> None:
+        give_up = time.monotonic() + LEFTOVER_SECONDS
+        pause = 0.001
+        while True:
+            try:
+                pid, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid:
+                continue
+            if time.monotonic() >= give_up or self._expired:
+                kill_tree(os.getpid())
+            time.sleep(pause)
+            pause = min(pause * 2, 0.05)
+
+    def _say(self, **message: Any) -> None:
+        try:
+            os.write(self._report, json.dumps(message).encode() + b"\n")
+        except OSError:
+            pass  # the runner is gone: the control pipe says so too
+
+
+def _prctl() -> Any:
+    import ctypes
+
+    call = ctypes.CDLL(None, use_errno=True).prctl
+
+    def prctl(option: int, value: int) -> None:
+        if call(option, value, 0, 0, 0) != 0:
+            sys.stderr.write("dataflow: the kernel refused to make the guard a subreaper\n")
+
+    return prctl

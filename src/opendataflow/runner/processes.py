@@ -1,0 +1,88 @@
+"""Processes of this machine: who we are, who is still alive, and killing a tree for good."""
+
+import os
+import signal
+import time
+
+_TICKS_FIELD = 19  # of /proc/<pid>/stat after the command's name: when the process started
+
+
+def host_identity() -> str:
+    """This machine, boot and pid namespace: only within it does a pid mean what it says."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        boot = file.read().strip()[:8]
+    namespace = os.readlink("/proc/self/ns/pid").strip("pid:[]")
+    return f"{os.uname().nodename}/{boot}/{namespace}"
+
+
+def _stat(pid: int | str) -> list[str] | None:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            return file.read().rpartition(") ")[2].split()
+    except OSError:
+        return None
+
+
+def start_time(pid: int) -> int | None:
+    """When the process started, in ticks since boot; with the pid it names one process for ever."""
+    fields = _stat(pid)
+    return int(fields[_TICKS_FIELD]) if fields else None
+
+
+def is_alive(pid: int, started: int) -> bool:
+    """True while this very process runs; a zombie has ended."""
+    fields = _stat(pid)
+    return fields is not None and int(fields[_TICKS_FIELD]) == started and fields[0] != "Z"
+
+
+def descendants(pid: int) -> list[int]:
+    """Every living process below this one, by one look at /proc."""
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            fields = _stat(entry)
+            if fields and fields[0] != "Z":
+                children.setdefault(int(fields[1]), []).append(int(entry))
+    found, open_ = [], [pid]
+    while open_:
+        below = children.get(open_.pop(), [])
+        found += below
+        open_ += below
+    return found
+
+
+def kill_tree(root: int) -> None:
+    """Kill everything below the process, again until nothing new appears; the root itself stays."""
+    for _ in range(100):
+        below = descendants(root)
+        if not below:
+            return
+        for pid in below:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        time.sleep(0.005)
+
+
+def kill_marked(*marks: bytes, spare: int) -> list[int]:
+    """Kill every process whose environment holds all the marks: what escaped its guard still carries its run's name."""
+    killed = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == spare:
+            continue
+        pid = int(entry)
+        try:
+            handle = os.pidfd_open(pid)  # from here on the pid cannot come to mean another process
+        except OSError:
+            continue
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if set(marks) <= set(file.read().split(b"\0")):
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
+                    killed.append(pid)
+        except OSError:
+            pass
+        finally:
+            os.close(handle)
+    return killed

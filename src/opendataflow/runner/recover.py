@@ -1,0 +1,101 @@
+"""What earlier runs left behind: claims whose owner is gone, and endings that could not be recorded."""
+
+import json
+import os
+import time
+from collections.abc import Callable
+
+from opendataflow.domain.chunk import Manifest
+from opendataflow.domain.run import Claim, Ending, LostRun, Owner, Result
+from opendataflow.errors import LeaseLost
+from opendataflow.runner.environment import run_mark
+from opendataflow.runner.processes import is_alive, kill_marked, kill_tree
+from opendataflow.store.loop import LoopStore
+
+Say = Callable[[str], None]
+
+
+def recover_lost_runs(store: LoopStore, *, host: str, say: Say, own_host_too: bool = True) -> int:
+    """Return the work of dead owners to RESUBMIT and kill what they left on this host; how many there were."""
+    recovered = 0
+    for lost, expired, owner in store.suspects(host if own_host_too else ""):
+        dead = owner.host == host and not is_alive(owner.pid, owner.pid_started)
+        if not expired and not dead:
+            continue
+        how = "its process is gone" if dead else "its lease ran out"
+        if not store.recover(lost, host=host if dead else "", note=f"lost: {how} ({owner.name})"):
+            continue
+        if owner.host == host:
+            kill_remains(store.store_id, lost, owner)
+        recovered += 1
+        say(f"run {lost.runid} of {lost.jobid}/{lost.dataid} was lost ({how}); it will be done again")
+    return recovered
+
+
+def kill_remains(store_id: str, lost: LostRun, owner: Owner) -> None:
+    """Kill the lost run's child and its descendants, if any still live on this host."""
+    if is_alive(owner.guard_pid, owner.guard_started):
+        kill_tree(owner.guard_pid)
+    of_store, of_run = run_mark(store_id, lost.runid)
+    kill_marked(of_store, of_run, spare=os.getpid())
+
+
+# Endings that could not be recorded --------------------------------------------------------------------------------
+def _folder(work: str) -> str:
+    return os.path.join(work, "unreported")
+
+
+def keep_for_later(work: str, claim: Claim, result: Result, store_url: str) -> str:
+    """Write the end of a run to a local record, durably; the next run on this host reports it."""
+    os.makedirs(_folder(work), exist_ok=True)
+    path = os.path.join(_folder(work), f"{claim.runid}.json")
+    record = {
+        "store": store_url.rpartition("@")[2],
+        "claim": claim._asdict(),
+        "result": {**result._asdict(), "manifests": [[p, d, m._asdict()] for p, d, m in result.manifests]},
+        "at": time.time(),
+    }
+    handle = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(handle, "w", encoding="utf-8") as file:
+        json.dump(record, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(path + ".new", path)
+    return path
+
+
+def report_kept(work: str, store: LoopStore, *, say: Say) -> None:
+    """Record the endings that earlier runs on this host could not; those that came too late are said and put aside."""
+    try:
+        names = sorted(name for name in os.listdir(_folder(work)) if name.endswith(".json"))
+    except FileNotFoundError:
+        return
+    for name in names:
+        path = os.path.join(_folder(work), name)
+        try:
+            with open(path, encoding="utf-8") as file:
+                record = json.load(file)
+        except FileNotFoundError:
+            continue  # another run on this host was faster
+        if record["store"] != store.url.rpartition("@")[2]:
+            continue
+        claim, result = Claim(**record["claim"]), _result(record["result"])
+        what = f"run {claim.runid} of {claim.jobid}/{claim.dataid} ended {result.ending} while the store was away"
+        try:
+            finished = store.finish(claim, result)
+            say(f"{what}; recorded now: {finished.status}")
+        except LeaseLost:
+            say(f"{what}; its lease was lost since, so the work was given to another run")
+        try:
+            os.rename(path, path.removesuffix(".json") + ".reported")
+        except FileNotFoundError:
+            pass
+
+
+def _result(fields: dict[str, object]) -> Result:
+    manifests = fields.pop("manifests")
+    result = Result(**fields)  # type: ignore[arg-type]
+    return result._replace(
+        ending=Ending(result.ending),
+        manifests=tuple((p, d, Manifest(**m)) for p, d, m in manifests),  # type: ignore[attr-defined]
+    )

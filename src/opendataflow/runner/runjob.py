@@ -1,0 +1,299 @@
+"""One run of a job, step by step: find, ask, claim, run, audit, publish."""
+
+import os
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from opendataflow.domain.chunk import Manifest
+from opendataflow.domain.dataset import path_segment, run_location
+from opendataflow.domain.job import Candidate, Job
+from opendataflow.domain.questions import Question, Verdict
+from opendataflow.domain.run import Claim, Ending, Finished, Owner, Result
+from opendataflow.errors import ConfigurationError, LeaseLost, StoreUnavailable
+from opendataflow.runner import faults
+from opendataflow.runner.environment import child_environment
+from opendataflow.runner.guard import Guard
+from opendataflow.runner.log import RunLog
+from opendataflow.runner.prepare import input_location, prepare
+from opendataflow.runner.processes import host_identity, start_time
+from opendataflow.runner.recover import keep_for_later
+from opendataflow.runner.supervise import (
+    ChildEnd,
+    Exited,
+    Killed,
+    Lost,
+    NotRun,
+    Signals,
+    Stopped,
+    TimedOut,
+    supervise,
+)
+from opendataflow.store.loop import LoopStore
+
+PARKED_BY = (Question.RIGHT, Question.LOCATION, Question.VALID)
+_INTERRUPT = 2
+
+
+class Outcome(NamedTuple):
+    """What became of one attempt: `runid` is None when nothing was claimed."""
+
+    exit_code: int
+    status: str
+    jobid: str
+    dataid: str | None
+    message: str = ""
+    runid: int | None = None
+    seconds: float = 0.0
+    verdict: Verdict | None = None
+
+
+class Work(NamedTuple):
+    """What a job's child is: an argv list, or a function of the claim that prepares one."""
+
+    argv: Callable[[Claim, dict[tuple[str, str], str | None]], list[str]]
+    manifests: Callable[[Claim, dict[tuple[str, str], str | None]], tuple[tuple[str, str, Manifest], ...]]
+
+
+class Runner:
+    """One process's place to run jobs from: its store, its guard, its name, its logs."""
+
+    def __init__(
+        self, store: LoopStore, guard: Guard, signals: Signals, *, work_folder: str, name: str,
+        say: Callable[[str], None], out_fd: int = 1,
+    ) -> None:  # fmt: skip
+        self.store, self.guard, self.signals, self.say = store, guard, signals, say
+        self.work_folder, self.out_fd = work_folder, out_fd
+        self.host = host_identity()
+        self._lease_from = 0.0
+        me = os.getpid()
+        self.owner = Owner(name, self.host, me, start_time(me) or 0, guard.pid, guard.started_at)
+
+    # Find and ask ---------------------------------------------------------------------------------------------
+    def find_work(self, job: Job, dataid: str | None) -> tuple[Candidate, Verdict] | Outcome:
+        """A candidate all of whose answers are yes, or why there is none. Bad dataids are parked on the way."""
+        if dataid is not None:
+            return self._ask_one(job, dataid)
+        while True:
+            candidate = self.store.find_claimable(job)
+            if candidate is None:
+                return self._nothing_claimable(job)
+            verdict = prepare(job, candidate)
+            if verdict.yes:
+                return candidate, verdict
+            if not self._refused_by_counter(job, candidate, verdict):
+                refusal = verdict.refusal
+                self.store.refuse(job, candidate.dataid, verdict, park=refusal is not None and refusal.question in PARKED_BY)
+                self.say(f"{job.jobid}/{candidate.dataid} refused: {describe(verdict)}")
+
+    def _ask_one(self, job: Job, dataid: str) -> tuple[Candidate, Verdict] | Outcome:
+        candidate = self.store.find_candidate(job, dataid)
+        if candidate is None:
+            self.store.expect_one(job, dataid)
+            candidate = self.store.find_candidate(job, dataid)
+            if candidate is None:
+                raise ConfigurationError(f"{job.jobid} has no dataid {dataid!r}")
+        if candidate.status in ("COMPLETE", "FAILED"):
+            again = f"`dataflow resubmit {job.jobid} {dataid}` runs it again"
+            code = 0 if candidate.status == "COMPLETE" else 1
+            return Outcome(code, str(candidate.status), job.jobid, dataid, f"is {candidate.status} already; {again}")
+        verdict = prepare(job, candidate)
+        if verdict.yes and (candidate.waiting > 0 or not candidate.claimable):
+            self.store.recount(job, dataid)
+        if verdict.yes:
+            return candidate, verdict
+        self.store.refuse(job, dataid, verdict, park=False)
+        return self._refused(job, candidate, verdict)
+
+    def _refused_by_counter(self, job: Job, candidate: Candidate, verdict: Verdict) -> bool:
+        """A claimable row whose inputs are not READY has a wrong counter: set it right and look again."""
+        if verdict.answers[0].yes:
+            return False
+        self.store.recount(job, candidate.dataid)
+        return True
+
+    def _nothing_claimable(self, job: Job, *, swept: bool = False) -> tuple[Candidate, Verdict] | Outcome:
+        blocked = self.store.find_blocked(job, count_running=True)
+        if blocked is None:
+            failed = self.store.find_failed(job)
+            if failed is None:
+                return Outcome(0, "CAUGHT_UP", job.jobid, None, "caught up: nothing is left to do")
+            step = f"see `dataflow why {job.jobid} {failed.dataid}`, then `dataflow resubmit {job.jobid} {failed.dataid}`"
+            if failed.parked_until:
+                step = f"it is tried again at {failed.parked_until}"
+            return Outcome(1, "FAILED", job.jobid, failed.dataid, f"FAILED, and nothing else is left to do; {step}")
+        verdict = prepare(job, blocked)
+        if verdict.yes and not swept and not blocked.parked_until:
+            # Everything is there, yet the row was not claimable: its counter lost a wake-up.
+            self.store.recount(job, blocked.dataid)
+            candidate = self.store.find_claimable(job)
+            if candidate is None:
+                return self._nothing_claimable(job, swept=True)
+            return candidate, prepare(job, candidate)
+        if not verdict.yes:
+            self.store.refuse(job, blocked.dataid, verdict, park=False)
+        return self._refused(job, blocked, verdict)
+
+    def _refused(self, job: Job, candidate: Candidate, verdict: Verdict) -> Outcome:
+        refusal = verdict.refusal
+        if refusal is None:
+            return Outcome(
+                14, "PARKED", job.jobid, candidate.dataid, f"parked until {candidate.parked_until}", None, 0.0, verdict
+            )
+        return Outcome(
+            verdict.exit_code, refusal.code, job.jobid, candidate.dataid, describe(verdict), None, 0.0, verdict
+        )
+
+    # Claim, run, audit, publish -------------------------------------------------------------------------------
+    def run_once(self, job: Job, work: Work, *, dataid: str | None, cwd: str, passwords: dict[tuple[str, str], str]) -> Outcome:
+        """Run the lowest claimable dataid (or the one given), once."""
+        collisions = 0
+        while True:
+            found = self.find_work(job, dataid) if collisions == 0 else self._elsewhere(job, dataid, collisions)
+            if isinstance(found, Outcome):
+                return found
+            candidate, verdict = found
+            lease_from = time.monotonic()
+            claim = self.store.claim(job, candidate, verdict, self.owner)
+            if claim is not None:
+                return self._run(job, work, candidate, claim, lease_from, cwd, passwords)
+            collisions += 1
+
+    def _elsewhere(self, job: Job, dataid: str | None, collisions: int) -> tuple[Candidate, Verdict] | Outcome:
+        """Another runner was faster: look a little further down, so that many runners do not all want the same."""
+        if dataid is None:
+            import random
+
+            candidate = self.store.find_claimable(job, offset=random.randrange(min(2**collisions, 64)))  # noqa: S311
+            if candidate is not None:
+                verdict = prepare(job, candidate)
+                if verdict.yes:
+                    return candidate, verdict
+        return self.find_work(job, dataid)
+
+    def _run(
+        self, job: Job, work: Work, candidate: Candidate, claim: Claim, lease_from: float, cwd: str,
+        passwords: dict[tuple[str, str], str],
+    ) -> Outcome:  # fmt: skip
+        started = time.monotonic()
+        self._lease_from = lease_from
+        faults.point(faults.AFTER_CLAIM)
+        log = RunLog(
+            os.path.join(self.work_folder, "logs", path_segment(job.jobid), f"{claim.runid}.log"), out_fd=self.out_fd
+        )
+        try:
+            locations = self._locations(job, candidate, claim)
+            end = self._supervise(job, work, claim, log, lease_from, cwd, locations, passwords)
+            result = self._audit(work, claim, end, locations)
+        except OSError as error:
+            end, result = NotRun(str(error)), Result(Ending.FAILED, None, f"{error}")
+        result = result._replace(log_path=log.path_if_written, log_tail=log.tail())
+        log.close()
+        if isinstance(end, Lost):
+            return self._lost(job, claim, end.reason, started)
+        faults.point(faults.BEFORE_PUBLISH)
+        try:
+            finished = self._finish(claim, result)
+        except LeaseLost as error:
+            return self._lost(job, claim, str(error), started)
+        except StoreUnavailable as error:
+            path = keep_for_later(self.work_folder, claim, result, self.store.url)
+            message = f"{result.ending}, but the store is away ({error}); kept in {path}, the next run here records it"
+            return self._outcome(75, "UNREPORTED", claim, message, started)
+        faults.point(faults.AFTER_PUBLISH)
+        message = "; ".join(part for part in (result.message, finished.note) if part)
+        return self._outcome(exit_code(end, finished, result), finished.status, claim, message, started)
+
+    def _supervise(
+        self, job: Job, work: Work, claim: Claim, log: RunLog, lease_from: float, cwd: str,
+        locations: dict[tuple[str, str], str | None], passwords: dict[tuple[str, str], str],
+    ) -> ChildEnd:  # fmt: skip
+        if self.signals.received is not None:
+            return Stopped(self.signals.received)
+        argv = work.argv(claim, locations)
+        env = child_environment(
+            os.environ, job=job, claim=claim, store_id=self.store.store_id, locations=locations, passwords=passwords
+        )
+
+        def renew() -> None:
+            before = time.monotonic()
+            self.store.renew(claim, log_path=log.path_if_written, log_tail=log.tail() if log.changed else None)
+            self._lease_from = before
+
+        return supervise(
+            self.guard, argv, env=env, cwd=cwd, log=log, signals=self.signals, lease_seconds=claim.lease_seconds,
+            lease_from=lease_from, renew=renew, timeout_seconds=job.timeout_seconds,
+            on_started=lambda: faults.point(faults.WHILE_RUNNING),
+        )  # fmt: skip
+
+    def _locations(self, job: Job, candidate: Candidate, claim: Claim) -> dict[tuple[str, str], str | None]:
+        """Where every chunk of this run is, or goes to; the folders of the outputs are made."""
+        found: dict[tuple[str, str], str | None] = {}
+        for chunk, link in zip(candidate.inputs, job.inputs, strict=True):
+            found[chunk.key[:2]] = input_location(chunk, link.dataset, root=job.root)
+        for link in job.outputs:
+            place = run_location(link.dataset, claim.dataid, root=job.root, runid=claim.runid)
+            found[link.dataset.project, link.dataset.datasetid] = place
+            if place is not None and "://" not in place:
+                os.makedirs(place if link.dataset.has_own_runs else os.path.dirname(place), exist_ok=True)
+        return found
+
+    def _audit(
+        self, work: Work, claim: Claim, end: ChildEnd, locations: dict[tuple[str, str], str | None]
+    ) -> Result:
+        match end:
+            case Exited(code=0):
+                try:
+                    return Result(Ending.COMPLETE, 0, "", manifests=work.manifests(claim, locations))
+                except OSError as error:
+                    place = f" {error.filename}" if error.filename else ""
+                    return Result(Ending.FAILED, 0, f"it exited 0, but an output is not there:{place} {error.strerror}")
+            case Exited(code):
+                return Result(Ending.FAILED, code, f"it exited {code}")
+            case Killed(number):
+                return Result(Ending.DIED, 128 + number, f"it was killed by signal {number}")
+            case Stopped(number) if number == _INTERRUPT:
+                return Result(Ending.FAILED, 128 + number, "interrupted by a person")
+            case Stopped(number):
+                return Result(Ending.HANDED_BACK, 128 + number, f"handed back: the runner got signal {number}")
+            case TimedOut(seconds):
+                return Result(Ending.FAILED, None, f"it ran longer than its timeout of {seconds:g} s and was ended")
+            case NotRun(reason):
+                return Result(Ending.FAILED, None, f"it could not be started: {reason}")
+            case Lost(reason):
+                return Result(Ending.HANDED_BACK, None, reason)
+
+    def _finish(self, claim: Claim, result: Result) -> Finished:
+        """Record the end; while the store is away, try again for as long as the lease lasts."""
+        give_up = self._lease_from + claim.lease_seconds
+        pause = 0.05
+        while True:
+            try:
+                return self.store.finish(claim, result)
+            except StoreUnavailable:
+                if time.monotonic() + pause > give_up:
+                    raise
+                time.sleep(pause)
+                pause = min(pause * 2, 2.0)
+
+    def _lost(self, job: Job, claim: Claim, reason: str, started: float) -> Outcome:
+        return self._outcome(LeaseLost.exit_code, "LEASE_LOST", claim, reason, started)
+
+    def _outcome(self, code: int, status: str, claim: Claim, message: str, started: float) -> Outcome:
+        return Outcome(
+            code, str(status), claim.jobid, claim.dataid, message, claim.runid, time.monotonic() - started
+        )
+
+
+def exit_code(end: ChildEnd, finished: Finished, result: Result) -> int:
+    """0 complete, 128+n ended by a signal, 1 anything else that failed."""
+    if result.ending is Ending.COMPLETE:
+        return 0
+    if isinstance(end, Stopped | Killed):
+        return 128 + end.signal
+    return 1
+
+
+def describe(verdict: Verdict) -> str:
+    refusal = verdict.refusal
+    return f"{refusal.code}: {refusal.evidence}" if refusal else "all five answers are yes"

@@ -1,0 +1,120 @@
+"""What every command that runs jobs starts with: the guard first, then the store, then what earlier runs left."""
+
+import datetime
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+
+from opendataflow.domain.job import Job
+from opendataflow.errors import ConfigurationError
+from opendataflow.project.address import Address
+from opendataflow.runner.guard import Guard
+from opendataflow.runner.recover import recover_lost_runs, report_kept
+from opendataflow.runner.runjob import Outcome, Runner, Work
+from opendataflow.runner.supervise import Signals
+from opendataflow.store import open_store
+
+RECOVER_EVERY_SECONDS = 5.0
+
+
+def own_name() -> str:
+    """user@host:pid, as the history shows who did it."""
+    user = os.environ.get("LOGNAME") or os.environ.get("USER") or f"uid{os.getuid()}"
+    return f"{user}@{os.uname().nodename}:{os.getpid()}"
+
+
+class Session:
+    """A runner with its job, ready to run dataids of it one after the other."""
+
+    def __init__(
+        self, guard: Guard, signals: Signals, address: Address, jobid: str, *, say: Callable[[str], None],
+        out_fd: int = 1,
+    ) -> None:  # fmt: skip
+        name = own_name()
+        store = open_store(address.store, actor=name, environment=address.environment)
+        self.store = store
+        self.job: Job = store.get_job(jobid, project=address.project)
+        self.runner = Runner(
+            store, guard, signals, work_folder=address.work, name=name, say=say, out_fd=out_fd
+        )
+        self.address, self.say, self.signals = address, say, signals
+        self._recovered_at = float("-inf")
+        self.passwords = _passwords(self.job)
+
+    def tidy(self) -> None:
+        """Record what earlier runs could not, recover lost ones, wake parked ones, expect the days that are over."""
+        now = time.monotonic()
+        if now - self._recovered_at >= RECOVER_EVERY_SECONDS:
+            first = self._recovered_at == float("-inf")
+            self._recovered_at = now
+            report_kept(self.address.work, self.store, say=self.say)
+            recover_lost_runs(self.store, host=self.runner.host, say=self.say)
+            if first:
+                self._expect_due()
+        self.store.wake_parked()
+
+    def _expect_due(self) -> None:
+        if self.job.partitions is None or '"daily"' not in self.job.partitions:
+            return  # other schemes are complete when they are applied
+        today = datetime.datetime.now(datetime.UTC).date()
+        yesterday = (today - datetime.timedelta(days=1)).isoformat()
+        if self.job.expected_upto is not None and self.job.expected_upto >= yesterday:
+            return
+        from opendataflow.domain.partitions import expected_dataids
+
+        due = expected_dataids(json.loads(self.job.partitions), today=today, after=self.job.expected_upto)
+        first = next(due, None)
+        if first is not None:
+            self.store.expect(self.job, _chain(first, due))
+
+    def run(self, work: Work, *, dataid: str | None, wait_seconds: float, cwd: str) -> Outcome:
+        """One run; while nothing is claimable, wait for up to so many seconds."""
+        give_up = time.monotonic() + wait_seconds
+        pause = 0.1
+        while True:
+            self.tidy()
+            outcome = self.runner.run_once(self.job, work, dataid=dataid, cwd=cwd, passwords=self.passwords)
+            can_wait = outcome.runid is None and 10 <= outcome.exit_code <= 14
+            if not can_wait or time.monotonic() + pause > give_up or self.signals.received is not None:
+                return outcome
+            time.sleep(pause)
+            pause = min(pause * 1.5, 2.0)
+
+    def drain(self, work: Work, *, wait_seconds: float, cwd: str) -> Iterator[Outcome]:
+        """Run after run until nothing is claimable; a failed dataid does not stop the others."""
+        while True:
+            outcome = self.run(work, dataid=None, wait_seconds=wait_seconds, cwd=cwd)
+            yield outcome
+            if outcome.runid is None or outcome.exit_code in (5, 75) or self.signals.received is not None:
+                return
+
+
+def _chain(first: str, rest: Iterator[str]) -> Iterator[str]:
+    yield first
+    yield from rest
+
+
+def _passwords(job: Job) -> dict[tuple[str, str], str]:
+    """Decrypted credentials of the job's datasets; found missing or wrong before anything is claimed."""
+    encrypted = {
+        (link.dataset.project, link.dataset.datasetid): link.dataset.encryptedpass
+        for link in job.links
+        if link.dataset.encryptedpass
+    }
+    if not encrypted:
+        return {}
+    from opendataflow.project.secrets import decrypt, get_passkey
+
+    passkey = get_passkey()
+    return {key: decrypt(text, passkey) for key, text in encrypted.items()}
+
+
+def get_script(path: str) -> str:
+    """The script's absolute path, or raise ConfigurationError: before the claim, so that nothing is taken in vain."""
+    script = os.path.abspath(path)
+    if not os.path.isfile(script):
+        raise ConfigurationError(f"there is no script {path}")
+    if not os.access(script, os.X_OK):
+        raise ConfigurationError(f"the script {path} is not executable; run `chmod +x {path}`")
+    return script

@@ -1,0 +1,382 @@
+"""The claim-to-publish loop over named statements: each verb is exactly one transaction.
+
+SQLite runs these verbs as they stand. PostgreSQL replaces the hot ones by functions that do the same steps in one
+round trip; the conformance suite runs over both.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from opendataflow.domain.chunk import ChunkKey, ChunkStatus, Input, Manifest, Output
+from opendataflow.domain.dataset import Dataset
+from opendataflow.domain.job import Candidate, Job, JobStatus, Link
+from opendataflow.domain.questions import Verdict
+from opendataflow.domain.run import MAX_DEATHS, Claim, Ending, Finished, LostRun, Owner, Result, RunStatus
+from opendataflow.errors import ConfigurationError, LeaseLost, UsageError
+from opendataflow.store.statements import statements
+
+Row = Sequence[Any]
+Params = dict[str, Any]
+PARK_SECONDS = 30.0
+PARK_SECONDS_MAX = 3600.0
+
+
+class Transaction(Protocol):
+    """An open write transaction: run named statements, read their rows."""
+
+    def run(self, name: str, params: Params) -> int: ...
+    def rows(self, name: str, params: Params) -> list[Row]: ...
+
+
+def utc_text(seconds: float) -> str:
+    """Seconds since the epoch as the text that the SQLite store keeps and all stores show."""
+    whole = int(seconds // 1)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{int((seconds - whole) * 1000):03d}Z"
+
+
+class LoopStore:
+    """What a runner needs of a store. Subclasses bring the connection and, where it pays, faster verbs."""
+
+    dialect = ""
+    store_id = ""
+    environment = ""
+    url = ""
+
+    def __init__(self, *, actor: str, clock: Callable[[], float]) -> None:
+        self.actor = actor
+        self.clock = clock
+
+    # What a subclass brings -----------------------------------------------------------------------------------
+    def read(self, name: str, params: Params, *, file: str = "claims") -> list[Row]:
+        """Rows of one named statement, outside any transaction of ours."""
+        raise NotImplementedError(name)
+
+    def transaction(self, *, file: str = "claims", actor: str | None = None) -> AbstractContextManager[Transaction]:
+        """One write transaction, recorded under our actor's name; an exception leaves nothing of it."""
+        raise NotImplementedError(file, actor)
+
+    def bare_transaction(self) -> AbstractContextManager[Transaction]:
+        """A write transaction of the registry's statements before there is a `store` table to sign in."""
+        raise NotImplementedError
+
+    def script(self, sql: str) -> None:
+        """Run a migration's statements inside the open transaction."""
+        raise NotImplementedError
+
+    def select(self, sql: str) -> tuple[list[str], list[Row]]:
+        """Columns and rows of a query of the user's, where nothing can be written."""
+        raise NotImplementedError
+
+    def integrity(self) -> list[str]:
+        """What the database's own check finds wrong; empty when it is sound."""
+        raise NotImplementedError
+
+    def time(self, seconds_from_now: float = 0.0) -> Any:
+        """A moment by the clock that leases use, in the form that statements take."""
+        return utc_text(self.clock() + seconds_from_now)
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    # Opening --------------------------------------------------------------------------------------------------
+    def statement(self, name: str, file: str) -> str:
+        return statements(self.dialect, file)[name]
+
+    def has_tables(self) -> bool:
+        return bool(self.read("has_tables", {}, file="registry")[0][0])
+
+    def check_schema(self, version: int) -> None:
+        """Raise ConfigurationError unless the store's schema is the one this version works with."""
+        rows = self.read("get_store", {}) if self.has_tables() else []
+        if not rows:
+            raise ConfigurationError(f"the store {self.url} is empty; run `dataflow apply`")
+        self.store_id, self.environment, found = rows[0]
+        if found != version:
+            step = "run `dataflow db upgrade`" if found < version else "install a newer opendataflow"
+            raise ConfigurationError(f"the store {self.url} has schema {found}, this version needs {version}; {step}")
+
+    def check_environment(self, environment: str) -> None:
+        if self.environment != environment:
+            raise ConfigurationError(
+                f"the store {self.url} belongs to environment {self.environment!r}, not {environment!r}; "
+                "set DATAFLOW_ENV or DATAFLOW_STORE so that both agree"
+            )
+
+    # Jobs -----------------------------------------------------------------------------------------------------
+    def get_job(self, jobid: str, *, project: str | None = None) -> Job:
+        """The job with its datasets, or raise UsageError that names the next step."""
+        rows = self.read("find_job", {"jobid": jobid, "project": project})
+        if not rows:
+            raise UsageError(
+                f"job {jobid!r} is not registered; add it to project.yml under jobs or pipelines and run `dataflow apply`"
+            )
+        if len(rows) > 1:
+            owners = ", ".join(sorted(str(row[0]) for row in rows))
+            raise UsageError(f"several projects have a job {jobid!r}: {owners}; set DATAFLOW_PROJECT to one of them")
+        row = rows[0]
+        links = tuple(
+            Link(itemtype, Dataset(*dataset), map_)
+            for itemtype, map_, *dataset in self.read("links_of", {"project": row[0], "jobid": jobid})
+        )
+        return Job(row[0], row[1], row[2], row[3], json.loads(row[4]), *row[5:], links)
+
+    def expect(self, job: Job, dataids: Iterable[str]) -> None:
+        """Give every expected dataid its row; rows that are there stay as they are."""
+        last = None
+        with self.transaction() as tx:
+            for dataid in dataids:
+                tx.run("expect", {"project": job.project, "jobid": job.jobid, "dataid": dataid})
+                last = dataid
+            if last is not None:
+                tx.run("set_expected_upto", {"project": job.project, "jobid": job.jobid, "dataid": last})
+
+    def expect_one(self, job: Job, dataid: str) -> None:
+        """Give one dataid its row, whether it is expected by now or not; it must fit the job's scheme."""
+        from opendataflow.domain.partitions import is_dataid
+
+        if job.partitions is not None and not is_dataid(json.loads(job.partitions), dataid):
+            raise UsageError(f"{dataid!r} is not a dataid of {job.jobid}, whose partitions are {job.partitions}")
+        with self.transaction() as tx:
+            tx.run("expect", {"project": job.project, "jobid": job.jobid, "dataid": dataid})
+
+    # Finding work ---------------------------------------------------------------------------------------------
+    def wake_parked(self) -> None:
+        """Let parked dataids be tried again, and failed ones with attempts left, once their time has come."""
+        now = self.time()
+        if self.read("parked_due", {"now": now}):
+            with self.transaction() as tx:
+                tx.run("unpark", {"now": now})
+
+    def find_claimable(self, job: Job, *, offset: int = 0) -> Candidate | None:
+        """The lowest dataid that could be claimed now (or the one `offset` places after it)."""
+        return self._find_candidate("next_claimable", job, {"offset": offset})
+
+    def find_candidate(self, job: Job, dataid: str) -> Candidate | None:
+        """The dataid as it stands, or None when it has no row."""
+        return self._find_candidate("get_candidate", job, {"dataid": dataid})
+
+    def find_blocked(self, job: Job, *, count_running: bool) -> Candidate | None:
+        """The lowest dataid that waits for something; one that runs counts as blocked if asked to."""
+        return self._find_candidate("lowest_blocked", job, {"count_running": count_running})
+
+    def find_failed(self, job: Job) -> Candidate | None:
+        return self._find_candidate("lowest_failed", job, {})
+
+    def _find_candidate(self, name: str, job: Job, extra: Params) -> Candidate | None:
+        of_job = {"project": job.project, "jobid": job.jobid}
+        rows = self.read(name, {**of_job, **extra})
+        if not rows:
+            return None
+        dataid, status, waiting, attempts, parked_until, owner, lease_until = rows[0]
+        of_dataid = {**of_job, "dataid": dataid}
+        inputs = tuple(
+            Input(ChunkKey(p, d, i), ChunkStatus(s) if s else None, *rest)
+            for p, d, i, s, *rest in self.read("inputs_of", of_dataid)
+        )
+        outputs = tuple(
+            Output(ChunkKey(p, d, i), ChunkStatus(s) if s else None, readers or "")
+            for p, d, i, s, readers in self.read("outputs_of", of_dataid)
+        )
+        running = self.read("running_of", of_job)[0][0] if job.concurrency is not None else 0
+        return Candidate(
+            job.jobid, dataid, JobStatus(status), waiting, attempts, parked_until, owner, lease_until, running,
+            inputs, outputs,
+        )  # fmt: skip
+
+    # Claiming -------------------------------------------------------------------------------------------------
+    def claim(self, job: Job, candidate: Candidate, verdict: Verdict, owner: Owner) -> Claim | None:
+        """Take the dataid with its answers, outputs exclusive and inputs shared; None when anything moved since."""
+        key = {"project": job.project, "jobid": job.jobid, "dataid": candidate.dataid}
+        now = self.time()
+        with self.transaction() as tx:
+            for chunk in candidate.inputs:
+                if not tx.rows("is_input_unchanged", {**chunk.key._asdict(), "version": chunk.version}):
+                    return None
+            for output in candidate.outputs:
+                if tx.rows("is_output_read", output.key._asdict()):
+                    return None
+            if job.concurrency is not None and tx.rows("running_of", key)[0][0] >= job.concurrency:
+                return None
+            runid = tx.rows("next_token", {})[0][0]
+            taken = tx.rows(
+                "take",
+                {**key, "runid": runid, "owner": owner.name, "host": owner.host, "now": now,
+                 "lease_until": self.time(job.lease_seconds)},
+            )  # fmt: skip
+            if not taken:
+                return None
+            attempt = taken[0][0]
+            tx.run(
+                "insert_run",
+                {**key, "runid": runid, "attempt": attempt, "owner": owner.name, "host": owner.host, "pid": owner.pid,
+                 "pid_started": owner.pid_started, "guard_pid": owner.guard_pid,
+                 "guard_started": owner.guard_started, "now": now, "answers": json.dumps(verdict.as_json()),
+                 "inputs": inputs_json(candidate)},
+            )  # fmt: skip
+            for output in candidate.outputs:
+                tx.run("lock_output", {**output.key._asdict(), "jobid": job.jobid, "now": now})
+            for chunk in candidate.inputs:
+                tx.run("lock_input", {**chunk.key._asdict(), "reader": str(runid), "jobid": job.jobid, "now": now})
+        return Claim(job.project, job.jobid, candidate.dataid, runid, attempt, job.lease_seconds)
+
+    def refuse(self, job: Job, dataid: str, verdict: Verdict, *, park: bool) -> None:
+        """Keep the answers of a refusal; parked, the dataid is tried again after a growing pause."""
+        key = {"project": job.project, "jobid": job.jobid, "dataid": dataid}
+        refusal = json.dumps(verdict.as_json())
+        rows = self.read("refusals_of", key)
+        if not rows or (rows[0][1] == refusal and not park):
+            return  # said before: a runner that waits does not write the same again and again
+        pause = min(PARK_SECONDS * 2 ** min(rows[0][0], 10), PARK_SECONDS_MAX)
+        with self.transaction() as tx:
+            tx.run(
+                "refuse",
+                {**key, "refusal": refusal, "now": self.time(), "parked_until": self.time(pause) if park else None},
+            )
+
+    def renew(self, claim: Claim, *, log_path: str | None = None, log_tail: str | None = None) -> None:
+        """Extend the lease and keep the log's tail, or raise LeaseLost."""
+        with self.transaction() as tx:
+            kept = tx.run("renew", {**claim_key(claim), "lease_until": self.time(claim.lease_seconds)})
+            if not kept:
+                raise lease_lost(claim)
+            if log_tail is not None:
+                tx.run("save_tail", {"runid": claim.runid, "log_tail": log_tail, "log_path": log_path})
+
+    # Ending ---------------------------------------------------------------------------------------------------
+    def finish(self, claim: Claim, result: Result) -> Finished:
+        """End the run: outputs, job, locks and record in one transaction, or raise LeaseLost and change nothing.
+
+        Asked again about a run that it has already ended (an answer lost on the way), it says so once more.
+        """
+        key = claim_key(claim)
+        now = self.time()
+        with self.transaction() as tx:
+            rows = tx.rows("lock_finish", key)
+            if not rows:
+                ended = tx.rows("run_status", {"runid": claim.runid})
+                if ended and ended[0][0] not in (RunStatus.RUNNING, RunStatus.LOST):
+                    return Finished(ended[0][0], "recorded before")
+                raise lease_lost(claim)
+            again, attempts, deaths, retries_max, backoff = rows[0]
+            end = decide_end(
+                result.ending, again=bool(again), attempts=attempts, deaths=deaths, retries_max=retries_max,
+                backoff_seconds=backoff,
+            )  # fmt: skip
+            tx.run(
+                "end_job",
+                {**key, "status": end.status, "attempts": end.attempts, "deaths": end.deaths, "now": now,
+                 "parked_until": self.time(end.retry_in) if end.retry_in is not None else None},
+            )  # fmt: skip
+            if result.ending is Ending.COMPLETE:
+                chunk = ChunkStatus.READY if end.status is JobStatus.COMPLETE else ChunkStatus.RESUBMIT
+                for project, datasetid, manifest in result.manifests:
+                    of_chunk = {"project": project, "datasetid": datasetid, "dataid": claim.dataid}
+                    written = {**of_chunk, **manifest_params(manifest, now), "now": now}
+                    tx.run("publish_chunk", {**written, "status": chunk, "runid": claim.runid})
+                    tx.run("insert_manifest", {**written, "version": claim.runid})
+            elif end.status is JobStatus.FAILED:
+                tx.run("fail_outputs", {**key, "now": now})
+            tx.run("release_inputs", {"reader": str(claim.runid)})
+            tx.run(
+                "end_run",
+                {"runid": claim.runid, "status": end.run_status, "now": now, "exit_code": result.exit_code,
+                 "message": end.explain(result.message), "log_path": result.log_path, "log_tail": result.log_tail},
+            )  # fmt: skip
+        return Finished(end.status, end.note)
+
+    # Recovering -----------------------------------------------------------------------------------------------
+    def suspects(self, host: str) -> list[tuple[LostRun, bool, Owner]]:
+        """Live claims that ran out, and all of this host: the run, whether it ran out, and who held it."""
+        return [
+            (LostRun(runid, project, jobid, dataid, owner, at), bool(expired), Owner(owner, at, *pids))
+            for runid, project, jobid, dataid, owner, at, expired, *pids in self.read(
+                "suspects", {"now": self.time(), "host": host}
+            )
+        ]
+
+    def recover(self, lost: LostRun, *, host: str, note: str) -> bool:
+        """Return a lost run's work to RESUBMIT, no attempt used; False when it was renewed or ended meanwhile."""
+        key = {"project": lost.project, "jobid": lost.jobid, "dataid": lost.dataid}
+        now = self.time()
+        with self.transaction() as tx:
+            if not tx.run("lose", {**key, "runid": lost.runid, "now": now, "host": host}):
+                return False
+            tx.run("release_inputs", {"reader": str(lost.runid)})
+            tx.run(
+                "end_run",
+                {"runid": lost.runid, "status": RunStatus.LOST, "now": now, "exit_code": None, "message": note,
+                 "log_path": None, "log_tail": ""},
+            )  # fmt: skip
+        return True
+
+    def recount(self, job: Job, dataid: str | None = None) -> None:
+        """Set the counters of a job (of one dataid) to what the chunks say: the sweep behind the counters."""
+        key = {"project": job.project, "jobid": job.jobid}
+        with self.transaction() as tx:
+            recount_in(tx, key, dataid)
+
+
+def recount_in(tx: Transaction, key: Params, dataid: str | None) -> None:
+    tx.run("recount_shared", key)
+    tx.run("recount", {**key, "dataid": dataid})
+
+
+class End:
+    """What the end of a run makes of the job's dataid."""
+
+    def __init__(self, status: JobStatus, run_status: RunStatus, attempts: int, deaths: int) -> None:
+        self.status, self.run_status, self.attempts, self.deaths = status, run_status, attempts, deaths
+        self.retry_in: float | None = None
+        self.note = ""
+
+    def explain(self, message: str) -> str:
+        return "; ".join(part for part in (message, self.note) if part)
+
+
+def decide_end(
+    ending: Ending, *, again: bool, attempts: int, deaths: int, retries_max: int, backoff_seconds: float
+) -> End:
+    """The rules of the end of a run, with `attempts` already counting this one."""
+    if ending is Ending.COMPLETE:
+        end = End(JobStatus.COMPLETE, RunStatus.COMPLETE, attempts, 0)
+    elif ending is Ending.HANDED_BACK:
+        end = End(JobStatus.RESUBMIT, RunStatus.RESUBMIT, max(attempts - 1, 0), deaths)
+    elif ending is Ending.DIED and deaths + 1 < MAX_DEATHS:
+        end = End(JobStatus.RESUBMIT, RunStatus.RESUBMIT, max(attempts - 1, 0), deaths + 1)
+        end.note = f"death {deaths + 1} of {MAX_DEATHS} in a row, will be tried again"
+    elif ending is Ending.DIED:
+        end = End(JobStatus.FAILED, RunStatus.FAILED, attempts, MAX_DEATHS)
+        end.note = f"died {MAX_DEATHS} times in a row"
+    else:
+        end = End(JobStatus.FAILED, RunStatus.FAILED, attempts, 0)
+        if attempts <= retries_max:
+            end.retry_in = backoff_seconds * 2 ** (attempts - 1)
+            end.note = f"attempt {attempts} of {retries_max + 1}, next in {end.retry_in:g} s"
+    if again and end.status in (JobStatus.COMPLETE, JobStatus.FAILED):
+        end.status, end.attempts, end.deaths, end.retry_in = JobStatus.RESUBMIT, 0, 0, None
+        end.note = "RESUBMIT was set while it ran, so it will run again"
+    return end
+
+
+def claim_key(claim: Claim) -> Params:
+    return {"project": claim.project, "jobid": claim.jobid, "dataid": claim.dataid, "runid": claim.runid}
+
+
+def inputs_json(candidate: Candidate) -> str:
+    return json.dumps([[*chunk.key, chunk.version, chunk.fingerprint] for chunk in candidate.inputs])
+
+
+def manifest_params(manifest: Manifest, now: Any) -> Params:
+    values = manifest._asdict()
+    values["validated_at"] = now if values.pop("validated") else None
+    return values
+
+
+def lease_lost(claim: Claim) -> LeaseLost:
+    return LeaseLost(
+        f"run {claim.runid} of {claim.jobid}/{claim.dataid} no longer holds its lease: another owner may have the work; "
+        f"nothing was changed; see `dataflow why {claim.jobid} {claim.dataid}`"
+    )

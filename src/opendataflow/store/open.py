@@ -1,0 +1,49 @@
+"""From a store's address to an open store."""
+
+import time
+from collections.abc import Callable
+
+from opendataflow.errors import ConfigurationError
+from opendataflow.store.loop import LoopStore
+
+SCHEMA_VERSION = 1
+
+
+def open_store(
+    url: str,
+    *,
+    actor: str,
+    environment: str | None = None,
+    clock: Callable[[], float] = time.time,
+    must_exist: bool = True,
+    check: bool = True,
+) -> LoopStore:
+    """Open the store at `sqlite:///path` or `postgresql://…`; with `check`, its schema and environment must fit."""
+    store: LoopStore
+    if url.startswith("sqlite:///"):
+        from opendataflow.store.sqlite import SqliteStore
+
+        store = SqliteStore(url.removeprefix("sqlite:///"), actor=actor, clock=clock, must_exist=must_exist)
+    elif url.startswith(("postgresql://", "postgres://")):
+        from opendataflow.store.postgres import PostgresStore
+
+        store = PostgresStore(url, actor=actor, clock=clock)
+    else:
+        scheme = url.partition(":")[0] if "://" in url else "(none)"
+        raise ConfigurationError(
+            f"the store's address starts with {scheme!r}; use sqlite:///path/to/state.db or postgresql://…"
+        )
+    if check:
+        store.check_schema(SCHEMA_VERSION)
+        if environment is not None:
+            store.check_environment(environment)
+    return store
+
+
+def without_password(url: str) -> str:
+    """The address as it may be shown."""
+    scheme, separator, rest = url.partition("://")
+    credentials, at, host = rest.rpartition("@")
+    if not at or ":" not in credentials:
+        return url
+    return f"{scheme}{separator}{credentials.partition(':')[0]}:***@{host}"

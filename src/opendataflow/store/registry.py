@@ -1,0 +1,282 @@
+"""Registration and the operators' verbs: what a project declares, chunks that arrive, RESUBMIT, and reports."""
+
+import datetime
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from opendataflow.domain.chunk import ChunkStatus, Manifest
+from opendataflow.domain.dataset import Dataset
+from opendataflow.domain.partitions import expected_dataids, is_dataid
+from opendataflow.domain.questions import CODES, Question
+from opendataflow.domain.registration import JobSpec, LinkSpec, Registration
+from opendataflow.domain.transitions import ChunkEvent, next_chunk_status
+from opendataflow.errors import ConfigurationError, Refused, UsageError
+from opendataflow.store.loop import LoopStore, Params, Row, Transaction, manifest_params, recount_in
+
+
+def _rows(names: str, rows: list[Row]) -> list[dict[str, Any]]:
+    columns = names.split()
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+# Registration ---------------------------------------------------------------------------------------------------------
+def apply(store: LoopStore, wanted: Registration, *, today: datetime.date, dry_run: bool = False) -> list[str]:
+    """Make the store hold exactly what the project declares; returns what changed, one line each."""
+    changes: list[str] = []
+    with store.transaction(file="registry") as tx:
+        tx.run("stamp_environment", {"environment": wanted.environment})
+        now = store.time()
+        of = {"project": wanted.project}
+        _apply_datasets(tx, wanted, changes, now)
+        _refuse_other_producers(tx, wanted)
+        known_jobs = {row[1]: tuple(row[2:]) for row in tx.rows("jobs_of", of)}
+        known_links = defaultdict(list)
+        for jobid, *link in tx.rows("job_links_of", of):
+            known_links[jobid].append(tuple(link))
+        tx.run("put_project", {**of, "name": wanted.name, "root": wanted.root, "home": wanted.home, "now": now})
+        for job in wanted.jobs:
+            _apply_job(tx, wanted.project, job, known_jobs.get(job.jobid), known_links[job.jobid], changes, now)
+        for jobid in sorted(known_jobs.keys() - {job.jobid for job in wanted.jobs}):
+            tx.run("delete_links", {**of, "jobid": jobid})
+            tx.run("delete_job", {**of, "jobid": jobid})
+            changes.append(f"- job {jobid} (its history stays)")
+        for job in wanted.jobs:
+            _expect(tx, wanted.project, job, today)
+        if dry_run:
+            raise _DryRun(changes)
+    return changes
+
+
+class _DryRun(Exception):
+    def __init__(self, changes: list[str]) -> None:
+        super().__init__("dry run")
+        self.changes = changes
+
+
+def plan(store: LoopStore, wanted: Registration, *, today: datetime.date) -> list[str]:
+    """What `apply` would change; nothing is."""
+    try:
+        return apply(store, wanted, today=today, dry_run=True)
+    except _DryRun as dry:
+        return dry.changes
+
+
+def _apply_datasets(tx: Transaction, wanted: Registration, changes: list[str], now: Any) -> None:
+    of = {"project": wanted.project}
+    known = {row[1]: Dataset(*row) for row in tx.rows("datasets_of", of)}
+    for dataset in wanted.datasets:
+        old = known.pop(dataset.datasetid, None)
+        if old != dataset:
+            tx.run("put_dataset", {**dataset._asdict(), "now": now})
+            changes.append(f"{'+' if old is None else '~'} dataset {dataset.datasetid}")
+    for datasetid in sorted(known):
+        tx.run("delete_dataset", {**of, "datasetid": datasetid})
+        changes.append(f"- dataset {datasetid} (its chunks stay)")
+
+
+def _refuse_other_producers(tx: Transaction, wanted: Registration) -> None:
+    elsewhere = {
+        (row[0], row[1]): f"{row[2]}.{row[3]}" for row in tx.rows("producers", {}) if row[2] != wanted.project
+    }
+    for job in wanted.jobs:
+        for link in job.links:
+            other = elsewhere.get((link.dataset_project, link.datasetid))
+            if link.itemtype == "OUT" and other:
+                raise ConfigurationError(f"job {job.jobid}: dataset {link.datasetid} is already produced by {other}")
+            if link.dataset_project != wanted.project and not tx.rows(
+                "find_dataset", {"project": link.dataset_project, "datasetid": link.datasetid}
+            ):
+                raise ConfigurationError(
+                    f"job {job.jobid}: this store has no dataset {link.dataset_project}.{link.datasetid}; "
+                    "apply that project first"
+                )
+
+
+def _apply_job(
+    tx: Transaction,
+    project: str,
+    job: JobSpec,
+    known: tuple[Any, ...] | None,
+    known_links: list[tuple[Any, ...]],
+    changes: list[str],
+    now: Any,
+) -> None:
+    of = {"project": project, "jobid": job.jobid}
+    fields = job._asdict()
+    links: tuple[LinkSpec, ...] = fields.pop("links")
+    relinked = [tuple(link) for link in sorted(links, key=lambda one: one.itemtype)] != known_links
+    if known != tuple(job[1:-1]):
+        tx.run("put_job", {**of, **fields, "now": now})
+    elif not relinked:
+        return
+    changes.append(f"{'+' if known is None else '~'} job {job.jobid}")
+    if relinked:
+        # Counters can be counted only while no chunk moves.
+        tx.run("freeze_chunks", {})
+        tx.run("delete_links", of)
+        for position, link in enumerate(links):
+            tx.run("put_link", {**of, **link._asdict(), "position": position})
+        tx.run("recount_shared", of)
+        tx.run("adopt_ready", of)
+        recount_in(tx, of, None)
+    if known is not None and known[3] != job.partitions and job.partitions is not None:
+        scheme = json.loads(job.partitions)
+        for row in tx.rows("untouched_rows", of):
+            if not is_dataid(scheme, row[0]):
+                tx.run("delete_untouched", {**of, "dataid": row[0]})
+
+
+def _expect(tx: Transaction, project: str, job: JobSpec, today: datetime.date) -> None:
+    if job.partitions is None:
+        return
+    of = {"project": project, "jobid": job.jobid}
+    upto = tx.rows("expected_upto", of)[0][0]
+    last = None
+    for last in expected_dataids(json.loads(job.partitions), today=today, after=upto):
+        tx.run("expect", {**of, "dataid": last})
+    if last is not None:
+        tx.run("set_expected_upto", {**of, "dataid": last})
+
+
+# Operators' verbs -----------------------------------------------------------------------------------------------------
+def get_dataset(store: LoopStore, datasetid: str, *, project: str | None) -> tuple[Dataset, str]:
+    """The dataset and its project's root, or raise UsageError."""
+    rows = store.read("find_dataset", {"datasetid": datasetid, "project": project}, file="registry")
+    if not rows:
+        raise UsageError(f"dataset {datasetid!r} is not registered; add it to project.yml and run `dataflow apply`")
+    if len(rows) > 1:
+        raise UsageError(f"several projects have a dataset {datasetid!r}; set DATAFLOW_PROJECT to one of them")
+    dataset = Dataset(*rows[0])
+    return dataset, str(store.read("get_root", {"project": dataset.project}, file="registry")[0][0])
+
+
+def assert_ready(store: LoopStore, dataset: Dataset, dataid: str, manifest: Manifest) -> str:
+    """Declare a chunk READY from outside; refused while a run produces or reads it."""
+    if dataset.partitions is not None and not is_dataid(json.loads(dataset.partitions), dataid):
+        raise UsageError(f"{dataid!r} is not a dataid of {dataset.datasetid}, whose partitions are {dataset.partitions}")
+    key = {"project": dataset.project, "datasetid": dataset.datasetid, "dataid": dataid}
+    now = store.time()
+    with store.transaction(file="registry") as tx:
+        rows = tx.rows("get_chunk_status", key)
+        before = ChunkStatus(rows[0][0]) if rows else ChunkStatus.PENDING
+        readers = tx.rows("readers_of", key)
+        if before is ChunkStatus.RUNNING or readers:
+            who = ", ".join(f"{job} (run {run})" for job, run in readers) or "its producer"
+            raise Refused(
+                f"{dataset.datasetid}/{dataid} is in use by {who}; try again when it has ended",
+                exit_code=CODES[Question.SAFE][1],
+            )
+        next_chunk_status(before, ChunkEvent.ASSERT)
+        version = tx.rows("next_token", {})[0][0]
+        written = {**key, **manifest_params(manifest, now), "version": version, "now": now}
+        tx.run("assert_chunk", written)
+        tx.run("insert_manifest", written)
+    return before
+
+
+def resubmit(store: LoopStore, project: str, jobid: str, dataids: list[str]) -> list[dict[str, Any]]:
+    """Set RESUBMIT on the dataids, all or none; returns what became of each."""
+    done = []
+    with store.transaction(file="registry") as tx:
+        for dataid in dataids:
+            key = {"project": project, "jobid": jobid, "dataid": dataid}
+            before = tx.rows("get_job_row", key)
+            if not before:
+                raise UsageError(f"{jobid} has no dataid {dataid!r}; see `dataflow status {jobid}`")
+            tx.run("resubmit", {**key, "now": store.time()})
+            after = tx.rows("get_job_row", key)[0]
+            done.append(
+                {"jobid": jobid, "dataid": dataid, "before": before[0][3], "status": after[3], "again": bool(after[12])}
+            )
+    return done
+
+
+# Reports --------------------------------------------------------------------------------------------------------------
+def counts(store: LoopStore, *, project: str | None) -> dict[str, dict[str, dict[str, int]]]:
+    """How many dataids of each job, and chunks of each dataset, stand in each status."""
+    found: dict[str, dict[str, dict[str, int]]] = {"jobs": {}, "datasets": {}}
+    for _, jobid, status, number, expired in store.read(
+        "job_counts", {"project": project, "now": store.time()}, file="registry"
+    ):
+        row = found["jobs"].setdefault(jobid, {})
+        if status is not None:
+            row[status] = number
+        if expired:
+            row["EXPIRED"] = expired
+    for _, datasetid, status, number in store.read("chunk_counts", {"project": project}, file="registry"):
+        row = found["datasets"].setdefault(datasetid, {})
+        if status is not None:
+            row[status] = number
+    return found
+
+
+_JOB_ROW = "project jobid dataid status waiting attempts runid owner lease_until parked_until modified"
+_RUN = (
+    "runid project jobid dataid attempt status owner claimed_at ended_at exit_code message answers inputs log_path log_tail"
+)
+
+
+def job_rows(
+    store: LoopStore, *, project: str | None, jobid: str | None, status: str | None, limit: int
+) -> list[dict[str, Any]]:
+    params = {"project": project, "jobid": jobid, "status": status, "limit": limit}
+    return _rows(_JOB_ROW, store.read("job_rows", params, file="registry"))
+
+
+def find_job_row(store: LoopStore, project: str, jobid: str, dataid: str) -> dict[str, Any] | None:
+    params = {"project": project, "jobid": jobid, "dataid": dataid}
+    found = _rows(_JOB_ROW + " refusal again deaths", store.read("get_job_row", params, file="registry"))
+    return found[0] if found else None
+
+
+def get_run(store: LoopStore, runid: int) -> dict[str, Any]:
+    found = _rows(_RUN, store.read("get_run", {"runid": runid}, file="registry"))
+    if not found:
+        raise UsageError(f"there is no run {runid}; see `dataflow why JOB DATAID` for the runs of a dataid")
+    return found[0]
+
+
+def runs_of(store: LoopStore, project: str, jobid: str, dataid: str, *, limit: int = 20) -> list[dict[str, Any]]:
+    params = {"project": project, "jobid": jobid, "dataid": dataid, "limit": limit}
+    return _rows(_RUN, store.read("runs_of", params, file="registry"))
+
+
+def history_of(store: LoopStore, project: str, kind: str, name: str, dataid: str) -> list[dict[str, Any]]:
+    params = {"project": project, "kind": kind, "name": name, "dataid": dataid}
+    names = "at kind name dataid old_status new_status runid actor"
+    return _rows(names, store.read("history_of", params, file="registry"))
+
+
+# Checking -------------------------------------------------------------------------------------------------------------
+def check(store: LoopStore, *, repair: bool) -> list[str]:
+    """What is wrong with the store, one line each; with `repair`, counters and stray locks are set right."""
+    found = [f"database: {problem}" for problem in store.integrity()]
+    with store.transaction(file="registry", actor=f"{store.actor} db check") as tx:
+        tx.run("freeze_chunks", {})
+        for problem, fix in _problems(tx):
+            found.append(problem)
+            if repair:
+                for name, params in fix:
+                    tx.run(name, params)
+    return found
+
+
+def _problems(tx: Transaction) -> Iterator[tuple[str, list[tuple[str, Params]]]]:
+    for project, jobid, shared, counted in tx.rows("wrong_shared_counters", {}):
+        yield (
+            f"job {jobid} waits for {shared} shared inputs by its counter, {counted} by its chunks",
+            [("recount_shared", {"project": project, "jobid": jobid})],
+        )
+    for project, jobid, dataid in tx.rows("missing_rows", {}):
+        of = {"project": project, "jobid": jobid}
+        yield f"{jobid}/{dataid} has an input but no row", [("adopt_ready", of), ("recount", {**of, "dataid": dataid})]
+    for project, jobid, dataid, waiting, counted in tx.rows("wrong_counters", {}):
+        yield (
+            f"{jobid}/{dataid} waits for {waiting} inputs by its counter, {counted} by its chunks",
+            [("recount", {"project": project, "jobid": jobid, "dataid": dataid})],
+        )
+    for project, datasetid, dataid, reader in tx.rows("orphan_locks", {}):
+        key = {"project": project, "datasetid": datasetid, "dataid": dataid, "reader": reader}
+        yield f"{datasetid}/{dataid} is locked by run {reader}, which has ended", [("release_orphan", key)]

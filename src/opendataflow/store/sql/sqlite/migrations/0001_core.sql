@@ -1,0 +1,394 @@
+-- The core tables. SQL is an interface here: operators read and write job_status and datastatus by hand, so
+-- propagation, sort keys and history are triggers in plain SQL that need no function of ours.
+-- Times are UTC text like 2025-11-12T02:10:00.000Z, which sorts as time.
+
+CREATE TABLE store (
+    one         INTEGER PRIMARY KEY CHECK (one = 1),
+    store_id    TEXT NOT NULL,
+    environment TEXT NOT NULL DEFAULT '',
+    -- Who is writing: a transaction of ours names itself here and sets it back before it commits, so whatever
+    -- else changes a row is direct SQL. Nobody can see the value of an open transaction.
+    actor       TEXT NOT NULL DEFAULT 'direct SQL',
+    last_token  INTEGER NOT NULL DEFAULT 0
+);
+INSERT INTO store (one, store_id) VALUES (1, lower(hex(randomblob(16))));
+
+CREATE TABLE project (
+    project  TEXT PRIMARY KEY,
+    name     TEXT NOT NULL,
+    root     TEXT NOT NULL,
+    home     TEXT NOT NULL,
+    modified TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
+) WITHOUT ROWID;
+
+CREATE TABLE dataset (
+    project       TEXT NOT NULL,
+    datasetid     TEXT NOT NULL,
+    hostname      TEXT,
+    database      TEXT,
+    schemaname    TEXT,
+    tablename     TEXT,
+    username      TEXT,
+    encryptedpass TEXT,
+    location      TEXT,
+    format        TEXT,
+    partitions    TEXT,
+    definition    TEXT,
+    modified      TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+    PRIMARY KEY (project, datasetid)
+) WITHOUT ROWID;
+
+CREATE TABLE job (
+    project         TEXT NOT NULL,
+    jobid           TEXT NOT NULL,
+    kind            TEXT NOT NULL DEFAULT 'script' CHECK (kind IN ('script', 'pipeline')),
+    script          TEXT,
+    definition      TEXT NOT NULL DEFAULT '{}',
+    partitions      TEXT,
+    expected_upto   TEXT,
+    lease_seconds   REAL NOT NULL DEFAULT 60,
+    timeout_seconds REAL,
+    retries_max     INTEGER NOT NULL DEFAULT 0,
+    backoff_seconds REAL NOT NULL DEFAULT 30,
+    concurrency     INTEGER,
+    same_inputs     INTEGER NOT NULL DEFAULT 0, -- inputs mapped dataid by dataid: `waiting` of a new job_status row
+    shared_waiting  INTEGER NOT NULL DEFAULT 0, -- inputs that every dataid shares (`full`) and that are not READY
+    modified        TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+    PRIMARY KEY (project, jobid)
+) WITHOUT ROWID;
+
+CREATE TABLE job_dataset (
+    project         TEXT NOT NULL,
+    jobid           TEXT NOT NULL,
+    itemtype        TEXT NOT NULL CHECK (itemtype IN ('IN', 'OUT')),
+    dataset_project TEXT NOT NULL,
+    datasetid       TEXT NOT NULL,
+    map             TEXT NOT NULL DEFAULT 'same' CHECK (map IN ('same', 'full')),
+    position        INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (project, jobid, itemtype, dataset_project, datasetid)
+) WITHOUT ROWID;
+CREATE INDEX job_dataset_of ON job_dataset (dataset_project, datasetid, itemtype, map);
+
+CREATE TABLE job_status (
+    project      TEXT NOT NULL,
+    jobid        TEXT NOT NULL,
+    dataid       TEXT NOT NULL CHECK (dataid <> ''),
+    status       TEXT NOT NULL DEFAULT 'PENDING'
+                 CHECK (status IN ('PENDING', 'RUNNING', 'COMPLETE', 'FAILED', 'RESUBMIT', 'HOLD')),
+    waiting      INTEGER NOT NULL DEFAULT 0, -- same-dataid inputs that are not READY; only ever moved by one
+    again        INTEGER NOT NULL DEFAULT 0 CHECK (again IN (0, 1)),
+    attempts     INTEGER NOT NULL DEFAULT 0,
+    deaths       INTEGER NOT NULL DEFAULT 0,
+    parked_until TEXT,
+    refusals     INTEGER NOT NULL DEFAULT 0,
+    refusal      TEXT,                       -- the last refusal's answers, JSON
+    runid        INTEGER,                    -- the live or last run, and its fencing token
+    owner        TEXT,
+    host         TEXT,
+    lease_until  TEXT,
+    modified     TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+    -- Natural order: a number at the end counts as a number (9, 10, 100); dates sort as dates.
+    sortkey      TEXT GENERATED ALWAYS AS (
+                     rtrim(dataid, '0123456789')
+                     || printf('%03d', length(ltrim(substr(dataid, length(rtrim(dataid, '0123456789')) + 1), '0')))
+                     || ltrim(substr(dataid, length(rtrim(dataid, '0123456789')) + 1), '0')) VIRTUAL,
+    PRIMARY KEY (project, jobid, dataid)
+) WITHOUT ROWID;
+-- The next claim is a seek in this index, however many chunks are done.
+CREATE INDEX job_status_claimable ON job_status (project, jobid, sortkey, dataid)
+    WHERE status IN ('PENDING', 'RESUBMIT') AND waiting <= 0 AND parked_until IS NULL;
+CREATE INDEX job_status_unfinished ON job_status (project, jobid, sortkey, dataid) WHERE status <> 'COMPLETE';
+CREATE INDEX job_status_running ON job_status (project, jobid, lease_until) WHERE status = 'RUNNING';
+CREATE INDEX job_status_parked ON job_status (parked_until) WHERE parked_until IS NOT NULL;
+
+CREATE TABLE datastatus (
+    project      TEXT NOT NULL DEFAULT '',   -- '' in an INSERT: the one project that has this dataset
+    datasetid    TEXT NOT NULL,
+    dataid       TEXT NOT NULL CHECK (dataid <> ''),
+    locktype     TEXT NOT NULL DEFAULT 'OUT' CHECK (locktype IN ('IN', 'OUT')),
+    reader       TEXT NOT NULL DEFAULT '',   -- IN rows: the run that reads
+    jobid        TEXT NOT NULL DEFAULT '',
+    status       TEXT NOT NULL CHECK (status IN ('PENDING', 'RUNNING', 'READY', 'FAILED', 'RESUBMIT', 'HOLD')),
+    version      INTEGER,                    -- the published version: a run's id, or the token of an assertion
+    location     TEXT,
+    fingerprint  TEXT,
+    validated_at TEXT,
+    modified     TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+    sortkey      TEXT GENERATED ALWAYS AS (
+                     rtrim(dataid, '0123456789')
+                     || printf('%03d', length(ltrim(substr(dataid, length(rtrim(dataid, '0123456789')) + 1), '0')))
+                     || ltrim(substr(dataid, length(rtrim(dataid, '0123456789')) + 1), '0')) VIRTUAL,
+    CHECK (locktype = 'IN' OR reader = ''),
+    PRIMARY KEY (project, datasetid, dataid, locktype, reader)
+) WITHOUT ROWID;
+CREATE INDEX datastatus_reader ON datastatus (reader) WHERE locktype = 'IN';
+
+CREATE TABLE data_manifest (
+    project      TEXT NOT NULL,
+    datasetid    TEXT NOT NULL,
+    dataid       TEXT NOT NULL,
+    version      INTEGER NOT NULL,
+    location     TEXT,
+    files        INTEGER,
+    bytes        INTEGER,
+    rows         INTEGER,
+    schema       TEXT,
+    fingerprint  TEXT,
+    validated_at TEXT,
+    created_at   TEXT NOT NULL,
+    PRIMARY KEY (project, datasetid, dataid, version)
+) WITHOUT ROWID;
+
+CREATE TABLE run (
+    runid         INTEGER PRIMARY KEY,
+    project       TEXT NOT NULL,
+    jobid         TEXT NOT NULL,
+    dataid        TEXT NOT NULL,
+    attempt       INTEGER NOT NULL,
+    status        TEXT NOT NULL DEFAULT 'RUNNING'
+                  CHECK (status IN ('RUNNING', 'COMPLETE', 'FAILED', 'RESUBMIT', 'LOST')),
+    owner         TEXT NOT NULL,
+    host          TEXT NOT NULL,
+    pid           INTEGER NOT NULL,
+    pid_started   INTEGER NOT NULL,
+    guard_pid     INTEGER NOT NULL,
+    guard_started INTEGER NOT NULL,
+    claimed_at    TEXT NOT NULL,
+    ended_at      TEXT,
+    exit_code     INTEGER,
+    message       TEXT NOT NULL DEFAULT '',
+    answers       TEXT NOT NULL,             -- the five answers of this attempt, JSON
+    inputs        TEXT NOT NULL,             -- the versions it read, JSON
+    log_path      TEXT,
+    log_tail      TEXT NOT NULL DEFAULT ''
+);
+CREATE INDEX run_of ON run (project, jobid, dataid, runid);
+
+CREATE TABLE history (
+    id         INTEGER PRIMARY KEY,
+    at         TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+    kind       TEXT NOT NULL CHECK (kind IN ('job', 'chunk')),
+    project    TEXT NOT NULL,
+    name       TEXT NOT NULL,
+    dataid     TEXT NOT NULL,
+    old_status TEXT,
+    new_status TEXT,
+    runid      INTEGER,
+    actor      TEXT NOT NULL
+);
+CREATE INDEX history_of ON history (project, kind, name, dataid, id);
+CREATE INDEX history_at ON history (at);
+
+CREATE TRIGGER history_is_append_only_1 BEFORE UPDATE ON history
+BEGIN
+    SELECT RAISE(ABORT, 'history is append-only');
+END;
+CREATE TRIGGER history_is_append_only_2 BEFORE DELETE ON history
+WHEN (SELECT actor FROM store) NOT LIKE 'history clean%'
+BEGIN
+    SELECT RAISE(ABORT, 'history is append-only; see dataflow history clean');
+END;
+
+-- History ---------------------------------------------------------------------------------------------------------
+CREATE TRIGGER job_status_history_insert AFTER INSERT ON job_status WHEN NEW.status <> 'PENDING'
+BEGIN
+    INSERT INTO history (kind, project, name, dataid, old_status, new_status, runid, actor)
+    VALUES ('job', NEW.project, NEW.jobid, NEW.dataid, NULL, NEW.status, NEW.runid, (SELECT actor FROM store));
+END;
+CREATE TRIGGER job_status_history_update AFTER UPDATE OF status ON job_status WHEN NEW.status <> OLD.status
+BEGIN
+    INSERT INTO history (kind, project, name, dataid, old_status, new_status, runid, actor)
+    VALUES ('job', NEW.project, NEW.jobid, NEW.dataid, OLD.status, NEW.status, NEW.runid, (SELECT actor FROM store));
+END;
+CREATE TRIGGER job_status_history_delete AFTER DELETE ON job_status WHEN OLD.status <> 'PENDING'
+BEGIN
+    INSERT INTO history (kind, project, name, dataid, old_status, new_status, runid, actor)
+    VALUES ('job', OLD.project, OLD.jobid, OLD.dataid, OLD.status, NULL, OLD.runid, (SELECT actor FROM store));
+END;
+CREATE TRIGGER chunk_history_insert AFTER INSERT ON datastatus WHEN NEW.locktype = 'OUT'
+BEGIN
+    INSERT INTO history (kind, project, name, dataid, old_status, new_status, runid, actor)
+    VALUES ('chunk', NEW.project, NEW.datasetid, NEW.dataid, NULL, NEW.status, NEW.version, (SELECT actor FROM store));
+END;
+CREATE TRIGGER chunk_history_update AFTER UPDATE OF status ON datastatus
+WHEN NEW.locktype = 'OUT' AND (NEW.status <> OLD.status OR NEW.version IS NOT OLD.version)
+BEGIN
+    INSERT INTO history (kind, project, name, dataid, old_status, new_status, runid, actor)
+    VALUES ('chunk', NEW.project, NEW.datasetid, NEW.dataid, OLD.status, NEW.status, NEW.version,
+            (SELECT actor FROM store));
+END;
+CREATE TRIGGER chunk_history_delete AFTER DELETE ON datastatus WHEN OLD.locktype = 'OUT'
+BEGIN
+    INSERT INTO history (kind, project, name, dataid, old_status, new_status, runid, actor)
+    VALUES ('chunk', OLD.project, OLD.datasetid, OLD.dataid, OLD.status, NULL, OLD.version, (SELECT actor FROM store));
+END;
+
+-- `modified` follows hand-made changes; our own statements set it themselves.
+CREATE TRIGGER job_status_modified AFTER UPDATE OF status ON job_status
+WHEN NEW.status <> OLD.status AND NEW.modified IS OLD.modified
+BEGIN
+    UPDATE job_status SET modified = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
+    WHERE project = NEW.project AND jobid = NEW.jobid AND dataid = NEW.dataid;
+END;
+CREATE TRIGGER datastatus_modified AFTER UPDATE OF status ON datastatus
+WHEN NEW.status <> OLD.status AND NEW.modified IS OLD.modified
+BEGIN
+    UPDATE datastatus SET modified = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
+    WHERE project = NEW.project AND datasetid = NEW.datasetid AND dataid = NEW.dataid
+      AND locktype = NEW.locktype AND reader = NEW.reader;
+END;
+
+-- Chunks written by hand ------------------------------------------------------------------------------------------
+CREATE TRIGGER datastatus_finds_its_project BEFORE INSERT ON datastatus WHEN NEW.project = ''
+BEGIN
+    SELECT RAISE(ABORT, 'no project has a dataset of this name; see dataflow apply')
+    WHERE NOT EXISTS (SELECT 1 FROM dataset WHERE datasetid = NEW.datasetid);
+    SELECT RAISE(ABORT, 'several projects have a dataset of this name; give the column project')
+    WHERE (SELECT count(*) FROM dataset WHERE datasetid = NEW.datasetid) > 1;
+    INSERT INTO datastatus (project, datasetid, dataid, locktype, reader, jobid, status, version, location,
+                            fingerprint, validated_at, modified)
+    SELECT project, NEW.datasetid, NEW.dataid, NEW.locktype, NEW.reader, NEW.jobid, NEW.status, NEW.version,
+           NEW.location, NEW.fingerprint, NEW.validated_at, NEW.modified
+    FROM dataset WHERE datasetid = NEW.datasetid;
+    SELECT RAISE(IGNORE);
+END;
+CREATE TRIGGER datastatus_knows_its_dataset BEFORE INSERT ON datastatus
+WHEN NEW.project <> ''
+     AND NOT EXISTS (SELECT 1 FROM dataset WHERE project = NEW.project AND datasetid = NEW.datasetid)
+BEGIN
+    SELECT RAISE(ABORT, 'this project has no dataset of this name; see dataflow apply');
+END;
+CREATE TRIGGER datastatus_key_is_fixed BEFORE UPDATE OF project, datasetid, dataid, locktype, reader ON datastatus
+WHEN NEW.project <> OLD.project OR NEW.datasetid <> OLD.datasetid OR NEW.dataid <> OLD.dataid
+     OR NEW.locktype <> OLD.locktype OR NEW.reader <> OLD.reader
+BEGIN
+    SELECT RAISE(ABORT, 'a chunk keeps its name; delete the row and insert another');
+END;
+CREATE TRIGGER job_status_key_is_fixed BEFORE UPDATE OF project, jobid, dataid ON job_status
+WHEN NEW.project <> OLD.project OR NEW.jobid <> OLD.jobid OR NEW.dataid <> OLD.dataid
+BEGIN
+    SELECT RAISE(ABORT, 'a job on a dataid keeps its name; delete the row and insert another');
+END;
+
+-- Readiness: a chunk that opens or closes moves the counters of those who wait for it, by one ----------------------
+CREATE TRIGGER chunk_opens_insert AFTER INSERT ON datastatus WHEN NEW.locktype = 'OUT' AND NEW.status = 'READY'
+BEGIN
+    INSERT INTO job_status (project, jobid, dataid, waiting)
+    SELECT l.project, l.jobid, NEW.dataid, j.same_inputs - 1
+    FROM job_dataset l JOIN job j ON j.project = l.project AND j.jobid = l.jobid
+    WHERE l.dataset_project = NEW.project AND l.datasetid = NEW.datasetid AND l.itemtype = 'IN' AND l.map = 'same'
+    ON CONFLICT (project, jobid, dataid) DO UPDATE SET waiting = waiting - 1;
+    UPDATE job SET shared_waiting = shared_waiting - 1
+    WHERE NEW.dataid = 'full' AND (project, jobid) IN
+        (SELECT project, jobid FROM job_dataset
+         WHERE dataset_project = NEW.project AND datasetid = NEW.datasetid AND itemtype = 'IN' AND map = 'full');
+END;
+CREATE TRIGGER chunk_opens_update AFTER UPDATE OF status ON datastatus
+WHEN NEW.locktype = 'OUT' AND NEW.status = 'READY' AND OLD.status <> 'READY'
+BEGIN
+    INSERT INTO job_status (project, jobid, dataid, waiting)
+    SELECT l.project, l.jobid, NEW.dataid, j.same_inputs - 1
+    FROM job_dataset l JOIN job j ON j.project = l.project AND j.jobid = l.jobid
+    WHERE l.dataset_project = NEW.project AND l.datasetid = NEW.datasetid AND l.itemtype = 'IN' AND l.map = 'same'
+    ON CONFLICT (project, jobid, dataid) DO UPDATE SET waiting = waiting - 1;
+    UPDATE job SET shared_waiting = shared_waiting - 1
+    WHERE NEW.dataid = 'full' AND (project, jobid) IN
+        (SELECT project, jobid FROM job_dataset
+         WHERE dataset_project = NEW.project AND datasetid = NEW.datasetid AND itemtype = 'IN' AND map = 'full');
+END;
+CREATE TRIGGER chunk_closes_update AFTER UPDATE OF status ON datastatus
+WHEN NEW.locktype = 'OUT' AND OLD.status = 'READY' AND NEW.status <> 'READY'
+BEGIN
+    UPDATE job_status SET waiting = waiting + 1
+    WHERE dataid = NEW.dataid AND (project, jobid) IN
+        (SELECT project, jobid FROM job_dataset
+         WHERE dataset_project = NEW.project AND datasetid = NEW.datasetid AND itemtype = 'IN' AND map = 'same');
+    UPDATE job SET shared_waiting = shared_waiting + 1
+    WHERE NEW.dataid = 'full' AND (project, jobid) IN
+        (SELECT project, jobid FROM job_dataset
+         WHERE dataset_project = NEW.project AND datasetid = NEW.datasetid AND itemtype = 'IN' AND map = 'full');
+END;
+CREATE TRIGGER chunk_closes_delete AFTER DELETE ON datastatus WHEN OLD.locktype = 'OUT' AND OLD.status = 'READY'
+BEGIN
+    UPDATE job_status SET waiting = waiting + 1
+    WHERE dataid = OLD.dataid AND (project, jobid) IN
+        (SELECT project, jobid FROM job_dataset
+         WHERE dataset_project = OLD.project AND datasetid = OLD.datasetid AND itemtype = 'IN' AND map = 'same');
+    UPDATE job SET shared_waiting = shared_waiting + 1
+    WHERE OLD.dataid = 'full' AND (project, jobid) IN
+        (SELECT project, jobid FROM job_dataset
+         WHERE dataset_project = OLD.project AND datasetid = OLD.datasetid AND itemtype = 'IN' AND map = 'full');
+END;
+
+-- A chunk declared READY from outside completes the job that would have made it, once all its outputs are there.
+-- (A publish goes from RUNNING to READY and ends the job itself.)
+CREATE TRIGGER chunk_asserted_insert AFTER INSERT ON datastatus WHEN NEW.locktype = 'OUT' AND NEW.status = 'READY'
+BEGIN
+    INSERT INTO job_status (project, jobid, dataid, status, waiting)
+    SELECT l.project, l.jobid, NEW.dataid, 'COMPLETE', j.same_inputs
+    FROM job_dataset l JOIN job j ON j.project = l.project AND j.jobid = l.jobid
+    WHERE l.dataset_project = NEW.project AND l.datasetid = NEW.datasetid AND l.itemtype = 'OUT'
+      AND NOT EXISTS (
+          SELECT 1 FROM job_dataset o LEFT JOIN datastatus c
+              ON c.project = o.dataset_project AND c.datasetid = o.datasetid AND c.dataid = NEW.dataid
+                 AND c.locktype = 'OUT' AND c.reader = ''
+          WHERE o.project = l.project AND o.jobid = l.jobid AND o.itemtype = 'OUT' AND c.status IS NOT 'READY')
+    ON CONFLICT (project, jobid, dataid) DO UPDATE SET status = 'COMPLETE', parked_until = NULL
+    WHERE status IN ('PENDING', 'FAILED', 'RESUBMIT');
+END;
+CREATE TRIGGER chunk_asserted_update AFTER UPDATE OF status ON datastatus
+WHEN NEW.locktype = 'OUT' AND NEW.status = 'READY' AND OLD.status NOT IN ('READY', 'RUNNING')
+BEGIN
+    INSERT INTO job_status (project, jobid, dataid, status, waiting)
+    SELECT l.project, l.jobid, NEW.dataid, 'COMPLETE', j.same_inputs
+    FROM job_dataset l JOIN job j ON j.project = l.project AND j.jobid = l.jobid
+    WHERE l.dataset_project = NEW.project AND l.datasetid = NEW.datasetid AND l.itemtype = 'OUT'
+      AND NOT EXISTS (
+          SELECT 1 FROM job_dataset o LEFT JOIN datastatus c
+              ON c.project = o.dataset_project AND c.datasetid = o.datasetid AND c.dataid = NEW.dataid
+                 AND c.locktype = 'OUT' AND c.reader = ''
+          WHERE o.project = l.project AND o.jobid = l.jobid AND o.itemtype = 'OUT' AND c.status IS NOT 'READY')
+    ON CONFLICT (project, jobid, dataid) DO UPDATE SET status = 'COMPLETE', parked_until = NULL
+    WHERE status IN ('PENDING', 'FAILED', 'RESUBMIT');
+END;
+
+-- RESUBMIT, however it is set -------------------------------------------------------------------------------------
+CREATE TRIGGER resubmit_leaves_pending_and_hold BEFORE UPDATE OF status ON job_status
+WHEN NEW.status = 'RESUBMIT' AND OLD.status IN ('PENDING', 'HOLD')
+BEGIN
+    UPDATE job_status SET parked_until = NULL -- it is tried at once, not after its backoff
+    WHERE project = OLD.project AND jobid = OLD.jobid AND dataid = OLD.dataid;
+    SELECT RAISE(IGNORE);
+END;
+CREATE TRIGGER resubmit_of_running_means_again BEFORE UPDATE OF status ON job_status
+WHEN NEW.status = 'RESUBMIT' AND OLD.status = 'RUNNING' AND NEW.owner IS OLD.owner
+BEGIN
+    UPDATE job_status SET again = 1
+    WHERE project = OLD.project AND jobid = OLD.jobid AND dataid = OLD.dataid;
+    SELECT RAISE(IGNORE);
+END;
+CREATE TRIGGER resubmit_closes_outputs AFTER UPDATE OF status ON job_status
+WHEN NEW.status = 'RESUBMIT' AND OLD.status <> 'RESUBMIT'
+BEGIN
+    UPDATE datastatus SET status = 'RESUBMIT', modified = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
+    WHERE dataid = NEW.dataid AND locktype = 'OUT' AND status IN ('READY', 'FAILED', 'RUNNING')
+      AND (project, datasetid) IN
+          (SELECT dataset_project, datasetid FROM job_dataset
+           WHERE project = NEW.project AND jobid = NEW.jobid AND itemtype = 'OUT');
+END;
+-- A person's RESUBMIT gives the job all its attempts back; a due retry (which ends the parking) does not.
+CREATE TRIGGER resubmit_starts_afresh AFTER UPDATE OF status ON job_status
+WHEN NEW.status = 'RESUBMIT' AND OLD.status IN ('COMPLETE', 'FAILED', 'RESUBMIT')
+     AND NEW.parked_until IS OLD.parked_until
+BEGIN
+    UPDATE job_status SET attempts = 0, deaths = 0, refusals = 0, parked_until = NULL
+    WHERE project = NEW.project AND jobid = NEW.jobid AND dataid = NEW.dataid;
+END;
+CREATE TRIGGER resubmit_of_chunk_resubmits_its_job AFTER UPDATE OF status ON datastatus
+WHEN NEW.locktype = 'OUT' AND NEW.status = 'RESUBMIT' AND OLD.status IN ('READY', 'FAILED')
+BEGIN
+    UPDATE job_status SET status = 'RESUBMIT'
+    WHERE dataid = NEW.dataid AND status IN ('COMPLETE', 'FAILED') AND (project, jobid) IN
+        (SELECT project, jobid FROM job_dataset
+         WHERE dataset_project = NEW.project AND datasetid = NEW.datasetid AND itemtype = 'OUT');
+END;
