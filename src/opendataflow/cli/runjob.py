@@ -63,9 +63,16 @@ def parse(argv: list[str]) -> tuple[str, list[str], str | None, float, bool]:
     return rest[0], rest[1:], dataid, wait, drain
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Entry point of the console script."""
-    argv = sys.argv[1:] if argv is None else argv
+def main() -> None:
+    """Entry point of the console script: ends the process at once, without taking the interpreter apart."""
+    code = run(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def run(argv: list[str]) -> int:
+    """RunJob with these arguments; returns its exit code."""
     if argv[:1] in (["--help"], ["-h"]):
         sys.stdout.write(HELP)
         return 0
@@ -79,6 +86,12 @@ def main(argv: list[str] | None = None) -> int:
     except DataflowError as error:
         say(str(error))
         return error.exit_code
+    except Exception as error:  # noqa: BLE001  the last resort: an exit code of its own
+        import traceback
+
+        traceback.print_exc()
+        say(f"internal error: {error}")
+        return DataflowError.exit_code
 
 
 def _run(argv: list[str]) -> int:
@@ -103,5 +116,4 @@ def _run(argv: list[str]) -> int:
         outcomes = iter([session.run(work, dataid=dataid, wait_seconds=wait, cwd=cwd)])
         code = report(outcomes, say=say, drain=False)
     session.store.close()
-    guard.close()
     return code

@@ -25,7 +25,10 @@ class Claim(NamedTuple):
     dataid: str
     runid: int
     attempt: int
+    deaths: int  # of its child, in a row, before this run
     lease_seconds: float
+    retries_max: int
+    backoff_seconds: float
 
 
 class RunStatus(StrEnum):

@@ -20,7 +20,7 @@ def point(name: str) -> None:
         return
     at, _, marker = wanted.partition(":")
     if at == name:
-        with open(marker, "w", encoding="ascii") as file:
+        with open(marker, "w", encoding="utf-8") as file:
             file.write(str(os.getpid()))
         while os.path.exists(marker):
             time.sleep(0.01)

@@ -138,7 +138,8 @@ class _GuardProcess:
                 wait = max(0.0, self._deadline - time.monotonic()) * 1000
             ready = dict(poll.poll(wait))
             if self._control in ready and not self._obey(poll, prctl):
-                kill_tree(os.getpid())
+                if self._child is not None:
+                    kill_tree(os.getpid())
                 os._exit(0)
             if self._child is not None and self._pidfd in ready:
                 poll.unregister(self._pidfd)

@@ -9,7 +9,7 @@ _TICKS_FIELD = 19  # of /proc/<pid>/stat after the command's name: when the proc
 
 def host_identity() -> str:
     """This machine, boot and pid namespace: only within it does a pid mean what it says."""
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+    with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
         boot = file.read().strip()[:8]
     namespace = os.readlink("/proc/self/ns/pid").strip("pid:[]")
     return f"{os.uname().nodename}/{boot}/{namespace}"
@@ -17,7 +17,7 @@ def host_identity() -> str:
 
 def _stat(pid: int | str) -> list[str] | None:
     try:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rpartition(") ")[2].split()
     except OSError:
         return None

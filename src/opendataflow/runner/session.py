@@ -1,6 +1,5 @@
 """What every command that runs jobs starts with: the guard first, then the store, then what earlier runs left."""
 
-import datetime
 import json
 import os
 import time
@@ -57,11 +56,14 @@ class Session:
     def _expect_due(self) -> None:
         if self.job.partitions is None or '"daily"' not in self.job.partitions:
             return  # other schemes are complete when they are applied
-        today = datetime.datetime.now(datetime.UTC).date()
-        yesterday = (today - datetime.timedelta(days=1)).isoformat()
+        yesterday = time.strftime("%Y-%m-%d", time.gmtime(time.time() - 86400))
         if self.job.expected_upto is not None and self.job.expected_upto >= yesterday:
             return
+        import datetime
+
         from opendataflow.domain.partitions import expected_dataids
+
+        today = datetime.datetime.now(datetime.UTC).date()
 
         due = expected_dataids(json.loads(self.job.partitions), today=today, after=self.job.expected_upto)
         first = next(due, None)

@@ -170,21 +170,13 @@ class LoopStore:
         rows = self.read(name, {**of_job, **extra})
         if not rows:
             return None
-        dataid, status, waiting, attempts, parked_until, owner, lease_until = rows[0]
-        of_dataid = {**of_job, "dataid": dataid}
-        inputs = tuple(
-            Input(ChunkKey(p, d, i), ChunkStatus(s) if s else None, *rest)
-            for p, d, i, s, *rest in self.read("inputs_of", of_dataid)
-        )
-        outputs = tuple(
-            Output(ChunkKey(p, d, i), ChunkStatus(s) if s else None, readers or "")
-            for p, d, i, s, readers in self.read("outputs_of", of_dataid)
-        )
+        inputs, outputs = self._facts(rows[0], {**of_job, "dataid": rows[0][0]})
         running = self.read("running_of", of_job)[0][0] if job.concurrency is not None else 0
-        return Candidate(
-            job.jobid, dataid, JobStatus(status), waiting, attempts, parked_until, owner, lease_until, running,
-            inputs, outputs,
-        )  # fmt: skip
+        return new_candidate(job, rows[0], inputs, outputs, running)
+
+    def _facts(self, _row: Row, of_dataid: Params) -> tuple[list[Row], list[Row]]:
+        """The rows of a candidate's input and output chunks."""
+        return self.read("inputs_of", of_dataid), self.read("outputs_of", of_dataid)
 
     # Claiming -------------------------------------------------------------------------------------------------
     def claim(self, job: Job, candidate: Candidate, verdict: Verdict, owner: Owner) -> Claim | None:
@@ -208,7 +200,7 @@ class LoopStore:
             )  # fmt: skip
             if not taken:
                 return None
-            attempt = taken[0][0]
+            attempt, deaths = taken[0]
             tx.run(
                 "insert_run",
                 {**key, "runid": runid, "attempt": attempt, "owner": owner.name, "host": owner.host, "pid": owner.pid,
@@ -220,7 +212,7 @@ class LoopStore:
                 tx.run("lock_output", {**output.key._asdict(), "jobid": job.jobid, "now": now})
             for chunk in candidate.inputs:
                 tx.run("lock_input", {**chunk.key._asdict(), "reader": str(runid), "jobid": job.jobid, "now": now})
-        return Claim(job.project, job.jobid, candidate.dataid, runid, attempt, job.lease_seconds)
+        return new_claim(job, candidate, runid, attempt, deaths)
 
     def refuse(self, job: Job, dataid: str, verdict: Verdict, *, park: bool) -> None:
         """Keep the answers of a refusal; parked, the dataid is tried again after a growing pause."""
@@ -260,11 +252,7 @@ class LoopStore:
                 if ended and ended[0][0] not in (RunStatus.RUNNING, RunStatus.LOST):
                     return Finished(ended[0][0], "recorded before")
                 raise lease_lost(claim)
-            again, attempts, deaths, retries_max, backoff = rows[0]
-            end = decide_end(
-                result.ending, again=bool(again), attempts=attempts, deaths=deaths, retries_max=retries_max,
-                backoff_seconds=backoff,
-            )  # fmt: skip
+            end = decide_end(claim, result.ending, again=bool(rows[0][0]))
             tx.run(
                 "end_job",
                 {**key, "status": end.status, "attempts": end.attempts, "deaths": end.deaths, "now": now,
@@ -316,6 +304,7 @@ class LoopStore:
         """Set the counters of a job (of one dataid) to what the chunks say: the sweep behind the counters."""
         key = {"project": job.project, "jobid": job.jobid}
         with self.transaction() as tx:
+            tx.run("freeze_chunks", {})
             recount_in(tx, key, dataid)
 
 
@@ -336,10 +325,9 @@ class End:
         return "; ".join(part for part in (message, self.note) if part)
 
 
-def decide_end(
-    ending: Ending, *, again: bool, attempts: int, deaths: int, retries_max: int, backoff_seconds: float
-) -> End:
-    """The rules of the end of a run, with `attempts` already counting this one."""
+def decide_end(claim: Claim, ending: Ending, *, again: bool) -> End:
+    """The rules of the end of a run; `again` when RESUBMIT was set while it ran."""
+    attempts, deaths = claim.attempt, claim.deaths
     if ending is Ending.COMPLETE:
         end = End(JobStatus.COMPLETE, RunStatus.COMPLETE, attempts, 0)
     elif ending is Ending.HANDED_BACK:
@@ -352,13 +340,29 @@ def decide_end(
         end.note = f"died {MAX_DEATHS} times in a row"
     else:
         end = End(JobStatus.FAILED, RunStatus.FAILED, attempts, 0)
-        if attempts <= retries_max:
-            end.retry_in = backoff_seconds * 2 ** (attempts - 1)
-            end.note = f"attempt {attempts} of {retries_max + 1}, next in {end.retry_in:g} s"
+        if attempts <= claim.retries_max:
+            end.retry_in = claim.backoff_seconds * 2 ** (attempts - 1)
+            end.note = f"attempt {attempts} of {claim.retries_max + 1}, next in {end.retry_in:g} s"
     if again and end.status in (JobStatus.COMPLETE, JobStatus.FAILED):
         end.status, end.attempts, end.deaths, end.retry_in = JobStatus.RESUBMIT, 0, 0, None
         end.note = "RESUBMIT was set while it ran, so it will run again"
     return end
+
+
+def new_candidate(job: Job, row: Row, inputs: list[Row], outputs: list[Row], running: int) -> Candidate:
+    dataid, status, waiting, attempts, parked_until, owner, lease_until = row[:7]
+    return Candidate(
+        job.jobid, dataid, JobStatus(status), waiting, attempts, parked_until, owner, lease_until, running,
+        tuple(Input(ChunkKey(p, d, i), ChunkStatus(s) if s else None, *rest) for p, d, i, s, *rest in inputs),
+        tuple(Output(ChunkKey(p, d, i), ChunkStatus(s) if s else None, readers or "") for p, d, i, s, readers in outputs),
+    )  # fmt: skip
+
+
+def new_claim(job: Job, candidate: Candidate, runid: int, attempt: int, deaths: int) -> Claim:
+    return Claim(
+        job.project, job.jobid, candidate.dataid, runid, attempt, deaths, job.lease_seconds, job.retries_max,
+        job.backoff_seconds,
+    )  # fmt: skip
 
 
 def claim_key(claim: Claim) -> Params:

@@ -117,7 +117,7 @@ SET status = 'RUNNING', runid = :runid, owner = :owner, host = :host, lease_unti
     attempts = attempts + 1, again = 0, parked_until = NULL, modified = :now
 WHERE project = :project AND jobid = :jobid AND dataid = :dataid
   AND status IN ('PENDING', 'RESUBMIT') AND waiting <= 0
-RETURNING attempts
+RETURNING attempts, deaths
 
 -- name: insert_run
 INSERT INTO run (runid, project, jobid, dataid, attempt, owner, host, pid, pid_started, guard_pid, guard_started,
@@ -151,9 +151,8 @@ SELECT refusals, refusal FROM job_status WHERE project = :project AND jobid = :j
 
 -- name: lock_finish
 -- The token is in the WHERE: a run that outlived its lease must change nothing.
-SELECT s.again, s.attempts, s.deaths, j.retries_max, j.backoff_seconds
-FROM job_status s JOIN job j ON j.project = s.project AND j.jobid = s.jobid
-WHERE s.project = :project AND s.jobid = :jobid AND s.dataid = :dataid AND s.runid = :runid AND s.status = 'RUNNING'
+SELECT again FROM job_status
+WHERE project = :project AND jobid = :jobid AND dataid = :dataid AND runid = :runid AND status = 'RUNNING'
 
 -- name: end_job
 UPDATE job_status
@@ -238,3 +237,7 @@ FROM job j JOIN job_dataset l ON l.project = j.project AND l.jobid = j.jobid AND
                           AND c.status = 'READY'
 WHERE j.project = :project AND j.jobid = :jobid
 ON CONFLICT (project, jobid, dataid) DO NOTHING
+
+-- name: freeze_chunks
+-- The write lock of BEGIN IMMEDIATE already keeps every chunk where it is.
+SELECT 1

@@ -144,23 +144,26 @@ SELECT at, kind, name, dataid, old_status, new_status, runid, actor
 FROM history WHERE project = :project AND kind = :kind AND name = :name AND dataid = :dataid ORDER BY id
 
 -- name: wrong_counters
+SELECT * FROM (
 SELECT s.project, s.jobid, s.dataid, s.waiting,
        (SELECT count(*) FROM job_dataset l
         WHERE l.project = s.project AND l.jobid = s.jobid AND l.itemtype = 'IN' AND l.map = 'same'
           AND NOT EXISTS (SELECT 1 FROM datastatus c
                           WHERE c.project = l.dataset_project AND c.datasetid = l.datasetid AND c.dataid = s.dataid
                             AND c.locktype = 'OUT' AND c.reader = '' AND c.status = 'READY')) AS counted
-FROM job_status s JOIN job j ON j.project = s.project AND j.jobid = s.jobid
-WHERE s.waiting <> counted
+FROM job_status s JOIN job j ON j.project = s.project AND j.jobid = s.jobid) AS c
+WHERE waiting <> counted
 
 -- name: wrong_shared_counters
+SELECT * FROM (
 SELECT j.project, j.jobid, j.shared_waiting,
        (SELECT count(*) FROM job_dataset l
         WHERE l.project = j.project AND l.jobid = j.jobid AND l.itemtype = 'IN' AND l.map = 'full'
           AND NOT EXISTS (SELECT 1 FROM datastatus c
                           WHERE c.project = l.dataset_project AND c.datasetid = l.datasetid AND c.dataid = 'full'
                             AND c.locktype = 'OUT' AND c.reader = '' AND c.status = 'READY')) AS counted
-FROM job j WHERE j.shared_waiting <> counted
+FROM job j) AS c
+WHERE shared_waiting <> counted
 
 -- name: missing_rows
 SELECT DISTINCT j.project, j.jobid, c.dataid
@@ -178,10 +181,6 @@ WHERE locktype = 'IN' AND status = 'RUNNING' AND reader <> ''
 -- name: release_orphan
 DELETE FROM datastatus
 WHERE project = :project AND datasetid = :datasetid AND dataid = :dataid AND locktype = 'IN' AND reader = :reader
-
--- name: freeze_chunks
--- The write lock of BEGIN IMMEDIATE already keeps every chunk where it is.
-SELECT 1
 
 -- name: expected_upto
 SELECT expected_upto FROM job WHERE project = :project AND jobid = :jobid

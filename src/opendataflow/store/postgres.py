@@ -1,0 +1,218 @@
+"""The team's store: PostgreSQL. Claim and finish are one function call each; leases use the database's clock."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg.adapt import Loader
+from psycopg.types.string import TextLoader
+
+from opendataflow.domain.job import Candidate, Job
+from opendataflow.domain.questions import Verdict
+from opendataflow.domain.run import Claim, Ending, Finished, Owner, Result, RunStatus
+from opendataflow.errors import StoreUnavailable, UsageError
+from opendataflow.store.loop import (
+    LoopStore,
+    Params,
+    Row,
+    claim_key,
+    decide_end,
+    inputs_json,
+    lease_lost,
+    new_claim,
+)
+from opendataflow.store.open import without_password
+from opendataflow.store.statements import statements
+
+CONNECT_SECONDS = 10
+STATEMENT_SECONDS = 30
+_CLASHES = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+
+
+class _UtcText(Loader):
+    """timestamptz as the text that all stores show: 2025-11-12T02:10:00.123Z (the session's zone is UTC)."""
+
+    def load(self, data: Any) -> str:
+        text = bytes(data).decode()
+        head, _, rest = text.partition("+")[0].partition(".")
+        return f"{head.replace(' ', 'T')}.{rest[:3]:0<3}Z"
+
+
+class _PostgresTransaction:
+    def __init__(self, connection: "psycopg.Connection[Any]", named: dict[str, str]) -> None:
+        self._connection = connection
+        self._named = named
+
+    def run(self, name: str, params: Params) -> int:
+        return self._connection.execute(self._named[name], params).rowcount
+
+    def rows(self, name: str, params: Params) -> list[Row]:
+        return self._connection.execute(self._named[name], params).fetchall()
+
+
+class PostgresStore(LoopStore):
+    dialect = "postgres"
+
+    def __init__(self, url: str, *, actor: str, clock: Callable[[], float]) -> None:
+        super().__init__(actor=actor, clock=clock)
+        self.url = without_password(url)
+        self._address = url
+        self._open: psycopg.Connection[Any] | None = None
+        with self._explained():
+            self._connected()
+
+    def _connected(self, *, read_only: bool = False) -> "psycopg.Connection[Any]":
+        if self._open is not None and not self._open.closed and not read_only:
+            return self._open
+        # Settings travel with the connection request: no round trip of their own.
+        settings = {
+            "dataflow.actor": self.actor,
+            "timezone": "UTC",
+            "statement_timeout": str(STATEMENT_SECONDS * 1000),
+            "default_transaction_read_only": "on" if read_only else "off",
+        }
+        connection = psycopg.connect(
+            self._address,
+            autocommit=True,
+            connect_timeout=CONNECT_SECONDS,
+            application_name=f"dataflow {self.actor}"[:63],
+            options=" ".join(f"-c {name}={_escaped(value)}" for name, value in settings.items()),
+            prepare_threshold=1,
+        )
+        connection.adapters.register_loader("timestamptz", _UtcText)
+        connection.adapters.register_loader("json", TextLoader)
+        if not read_only:
+            self._open = connection
+        return connection
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+
+    def time(self, seconds_from_now: float = 0.0) -> Any:
+        return seconds_from_now  # statements add it to the database's clock
+
+    def read(self, name: str, params: Params, *, file: str = "claims") -> list[Row]:
+        with self._explained():
+            return self._connected().execute(statements("postgres", file)[name], params).fetchall()
+
+    @contextmanager
+    def transaction(self, *, file: str = "claims", actor: str | None = None) -> Iterator[_PostgresTransaction]:
+        hot = statements("postgres", "claims")
+        named = hot if file == "claims" else {**hot, **statements("postgres", file)}
+        with self._explained():
+            connection = self._connected()
+            with connection.transaction():
+                if actor is not None:
+                    connection.execute(hot["act_as"], {"actor": actor})
+                yield _PostgresTransaction(connection, named)
+
+    @contextmanager
+    def bare_transaction(self) -> Iterator[_PostgresTransaction]:
+        with self._explained():
+            connection = self._connected()
+            with connection.transaction():
+                yield _PostgresTransaction(connection, statements("postgres", "registry"))
+
+    def script(self, sql: str) -> None:
+        with self._explained():
+            self._connected().execute(sql)
+
+    def select(self, sql: str) -> tuple[list[str], list[Row]]:
+        with self._explained(), self._connected(read_only=True) as connection:
+            try:
+                # Prepared: the protocol then takes one statement only.
+                cursor = connection.execute(sql, prepare=True)
+                columns = [column.name for column in cursor.description or ()]
+                return columns, cursor.fetchall() if columns else []
+            except psycopg.errors.Error as error:
+                if isinstance(error, psycopg.OperationalError) and connection.closed:
+                    raise
+                raise UsageError(f"PostgreSQL says: {error}") from error
+
+    def integrity(self) -> list[str]:
+        return []  # PostgreSQL checks its own pages
+
+    # The hot verbs, each one round trip ------------------------------------------------------------------------
+    def _facts(self, row: Row, _of_dataid: Params) -> tuple[list[Row], list[Row]]:
+        return json.loads(row[7]), json.loads(row[8])
+
+    def claim(self, job: Job, candidate: Candidate, verdict: Verdict, owner: Owner) -> Claim | None:
+        ins, outs = [c.key for c in candidate.inputs], [o.key for o in candidate.outputs]
+        params = {
+            "project": job.project,
+            "jobid": job.jobid,
+            "dataid": candidate.dataid,
+            "in_projects": [key.project for key in ins],
+            "in_datasets": [key.datasetid for key in ins],
+            "in_dataids": [key.dataid for key in ins],
+            "in_versions": [chunk.version for chunk in candidate.inputs],
+            "out_projects": [key.project for key in outs],
+            "out_datasets": [key.datasetid for key in outs],
+            "owner": owner.name,
+            "lease_seconds": job.lease_seconds,
+            "concurrency": job.concurrency,
+            "answers": json.dumps(verdict.as_json()),
+            "inputs": inputs_json(candidate),
+            **{name: getattr(owner, name) for name in ("host", "pid", "pid_started", "guard_pid", "guard_started")},
+        }
+        try:
+            runid, attempt, deaths = self._call("claim", params)
+        except psycopg.errors.DatabaseError as error:
+            if error.sqlstate == "DF001":
+                return None
+            raise
+        return None if runid is None else new_claim(job, candidate, runid, attempt, deaths)
+
+    def finish(self, claim: Claim, result: Result) -> Finished:
+        ends = [decide_end(claim, result.ending, again=again) for again in (False, True)]
+        manifests = [{"project": p, "datasetid": d, **manifest._asdict()} for p, d, manifest in result.manifests]
+        params = {
+            **claim_key(claim),
+            "statuses": [str(end.status) for end in ends],
+            "run_statuses": [str(end.run_status) for end in ends],
+            "attempts": [end.attempts for end in ends],
+            "deaths": [end.deaths for end in ends],
+            "retry_in": [end.retry_in for end in ends],
+            "messages": [end.explain(result.message) for end in ends],
+            "complete": result.ending is Ending.COMPLETE,
+            "exit_code": result.exit_code,
+            "log_path": result.log_path,
+            "log_tail": result.log_tail,
+            "manifests": json.dumps(manifests),
+        }
+        case, earlier = self._call("finish", params)
+        if case is not None:
+            return Finished(ends[case - 1].status, ends[case - 1].note)
+        if earlier is not None and earlier not in (RunStatus.RUNNING, RunStatus.LOST):
+            return Finished(earlier, "recorded before")
+        raise lease_lost(claim)
+
+    def _call(self, name: str, params: Params) -> Row:
+        sql = statements("postgres", "claims")[name]
+        for attempt in range(10):
+            try:
+                with self._explained():
+                    rows: list[Row] = self._connected().execute(sql, params).fetchall()
+                    return rows[0]
+            except _CLASHES:
+                # The database undid all of it; doing it again is safe.
+                if attempt == 9:
+                    raise
+        raise AssertionError
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except _CLASHES:
+            raise
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise StoreUnavailable(f"the store {self.url} cannot be used: {reason}") from error
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace(" ", "\\ ")

@@ -1,0 +1,175 @@
+-- The claim-to-publish loop on PostgreSQL. Leases and times are the database's clock: a moment is given as seconds from
+-- now. Claim and finish are functions (one round trip each); so are the facts that the five questions need.
+
+-- name: get_store
+SELECT store_id, environment, (SELECT max(version) FROM migration) FROM store
+
+-- name: act_as
+SELECT set_config('dataflow.actor', %(actor)s, true)
+
+-- name: next_token
+SELECT nextval('run_token')
+
+-- name: find_job
+SELECT j.project, j.jobid, j.kind, j.script, j.definition, j.partitions, j.expected_upto, j.lease_seconds,
+       j.timeout_seconds, j.retries_max, j.backoff_seconds, j.concurrency, p.root, p.home
+FROM job j JOIN project p ON p.project = j.project
+WHERE j.jobid = %(jobid)s AND (%(project)s::text IS NULL OR j.project = %(project)s)
+
+-- name: links_of
+SELECT l.itemtype, l.map, d.project, d.datasetid, d.hostname, d.database, d.schemaname, d.tablename, d.username,
+       d.encryptedpass, d.location, d.format, d.partitions, d.definition
+FROM job_dataset l JOIN dataset d ON d.project = l.dataset_project AND d.datasetid = l.datasetid
+WHERE l.project = %(project)s AND l.jobid = %(jobid)s
+ORDER BY l.itemtype, l.position
+
+-- name: expect
+INSERT INTO job_status (project, jobid, dataid, waiting)
+SELECT project, jobid, %(dataid)s, same_inputs FROM job WHERE project = %(project)s AND jobid = %(jobid)s
+ON CONFLICT (project, jobid, dataid) DO NOTHING
+
+-- name: set_expected_upto
+UPDATE job SET expected_upto = %(dataid)s WHERE project = %(project)s AND jobid = %(jobid)s
+
+-- name: parked_due
+SELECT 1 FROM job_status WHERE parked_until IS NOT NULL AND parked_until <= from_now(%(now)s) LIMIT 1
+
+-- name: unpark
+UPDATE job_status
+SET parked_until = NULL, status = CASE status WHEN 'FAILED' THEN 'RESUBMIT' ELSE status END, modified = from_now(%(now)s)
+WHERE parked_until IS NOT NULL AND parked_until <= from_now(%(now)s)
+
+-- name: next_claimable
+-- A job whose outputs are being read is passed over: the next dataid is not held up by it.
+SELECT s.dataid, s.status, s.waiting, s.attempts, s.parked_until, s.owner, s.lease_until,
+       input_facts(s.project, s.jobid, s.dataid), output_facts(s.project, s.jobid, s.dataid)
+FROM (SELECT * FROM job_status s
+      WHERE s.project = %(project)s AND s.jobid = %(jobid)s
+        AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting <= 0 AND s.parked_until IS NULL
+        AND (SELECT shared_waiting FROM job WHERE project = %(project)s AND jobid = %(jobid)s) <= 0
+        AND (s.status = 'PENDING' OR NOT EXISTS (
+            SELECT 1 FROM job_dataset o JOIN datastatus r
+                ON r.project = o.dataset_project AND r.datasetid = o.datasetid AND r.dataid = s.dataid
+                   AND r.locktype = 'IN' AND r.status = 'RUNNING'
+            WHERE o.project = %(project)s AND o.jobid = %(jobid)s AND o.itemtype = 'OUT'))
+      ORDER BY s.sortkey, s.dataid LIMIT 1 OFFSET %(offset)s) s
+
+-- name: get_candidate
+SELECT dataid, status, waiting, attempts, parked_until, owner, lease_until,
+       input_facts(project, jobid, dataid), output_facts(project, jobid, dataid)
+FROM job_status WHERE project = %(project)s AND jobid = %(jobid)s AND dataid = %(dataid)s
+
+-- name: lowest_blocked
+SELECT s.dataid, s.status, s.waiting, s.attempts, s.parked_until, s.owner, s.lease_until,
+       input_facts(s.project, s.jobid, s.dataid), output_facts(s.project, s.jobid, s.dataid)
+FROM (SELECT * FROM job_status
+      WHERE project = %(project)s AND jobid = %(jobid)s AND status <> 'COMPLETE' AND status <> 'FAILED'
+        AND (status <> 'RUNNING' OR %(count_running)s)
+      ORDER BY sortkey, dataid LIMIT 1) s
+
+-- name: lowest_failed
+SELECT s.dataid, s.status, s.waiting, s.attempts, s.parked_until, s.owner, s.lease_until,
+       input_facts(s.project, s.jobid, s.dataid), output_facts(s.project, s.jobid, s.dataid)
+FROM (SELECT * FROM job_status
+      WHERE project = %(project)s AND jobid = %(jobid)s AND status <> 'COMPLETE' AND status = 'FAILED'
+      ORDER BY sortkey, dataid LIMIT 1) s
+
+-- name: running_of
+SELECT count(*) FROM job_status WHERE project = %(project)s AND jobid = %(jobid)s AND status = 'RUNNING'
+
+-- name: claim
+SELECT * FROM claim_run(
+    %(project)s, %(jobid)s, %(dataid)s, %(in_projects)s, %(in_datasets)s, %(in_dataids)s, %(in_versions)s::bigint[],
+    %(out_projects)s, %(out_datasets)s, %(owner)s, %(host)s, %(pid)s, %(pid_started)s, %(guard_pid)s,
+    %(guard_started)s, %(lease_seconds)s, %(concurrency)s, %(answers)s::json, %(inputs)s::json)
+
+-- name: finish
+SELECT * FROM finish_run(
+    %(project)s, %(jobid)s, %(dataid)s, %(runid)s, %(statuses)s, %(run_statuses)s, %(attempts)s::integer[],
+    %(deaths)s::integer[], %(retry_in)s::double precision[], %(messages)s, %(complete)s, %(exit_code)s::integer, %(log_path)s,
+    %(log_tail)s, %(manifests)s::json)
+
+-- name: insert_manifest
+INSERT INTO data_manifest (project, datasetid, dataid, version, location, files, bytes, rows, schema, fingerprint,
+                           validated_at, created_at)
+VALUES (%(project)s, %(datasetid)s, %(dataid)s, %(version)s, %(location)s, %(files)s, %(bytes)s, %(rows)s, %(schema)s,
+        %(fingerprint)s, from_now(%(validated_at)s), from_now(%(now)s))
+
+-- name: renew
+UPDATE job_status SET lease_until = from_now(%(lease_until)s)
+WHERE project = %(project)s AND jobid = %(jobid)s AND dataid = %(dataid)s AND runid = %(runid)s AND status = 'RUNNING'
+
+-- name: save_tail
+UPDATE run SET log_tail = %(log_tail)s, log_path = %(log_path)s WHERE runid = %(runid)s
+
+-- name: refuse
+UPDATE job_status
+SET refusal = %(refusal)s::json, refusals = refusals + 1, parked_until = from_now(%(parked_until)s),
+    modified = from_now(%(now)s)
+WHERE project = %(project)s AND jobid = %(jobid)s AND dataid = %(dataid)s AND status IN ('PENDING', 'RESUBMIT')
+
+-- name: refusals_of
+SELECT refusals, refusal::text FROM job_status
+WHERE project = %(project)s AND jobid = %(jobid)s AND dataid = %(dataid)s
+
+-- name: release_inputs
+DELETE FROM datastatus WHERE locktype = 'IN' AND reader = %(reader)s
+
+-- name: end_run
+UPDATE run
+SET status = %(status)s, ended_at = from_now(%(now)s), exit_code = %(exit_code)s::integer, message = %(message)s,
+    log_path = coalesce(%(log_path)s, log_path),
+    log_tail = CASE %(log_tail)s::text WHEN '' THEN log_tail ELSE %(log_tail)s END
+WHERE runid = %(runid)s
+
+-- name: suspects
+-- Live claims whose lease has run out, and those of this host, which can be looked at.
+SELECT s.runid, s.project, s.jobid, s.dataid, s.owner, s.host, s.lease_until < from_now(%(now)s), r.pid, r.pid_started,
+       r.guard_pid, r.guard_started
+FROM job_status s JOIN run r ON r.runid = s.runid
+WHERE s.status = 'RUNNING' AND (s.lease_until < from_now(%(now)s) OR s.host = %(host)s)
+
+-- name: lose
+UPDATE job_status
+SET status = 'RESUBMIT', again = 0, attempts = greatest(attempts - 1, 0), owner = NULL, host = NULL, lease_until = NULL,
+    modified = from_now(%(now)s)
+WHERE project = %(project)s AND jobid = %(jobid)s AND dataid = %(dataid)s AND runid = %(runid)s AND status = 'RUNNING'
+  AND (lease_until < from_now(%(now)s) OR host = %(host)s)
+
+-- name: recount
+-- Only where a counter is seen to be wrong, or a job's inputs changed: chunks that are READY now, counted.
+UPDATE job_status
+SET waiting = (SELECT count(*) FROM job_dataset l
+               WHERE l.project = job_status.project AND l.jobid = job_status.jobid AND l.itemtype = 'IN'
+                 AND l.map = 'same'
+                 AND NOT EXISTS (SELECT 1 FROM datastatus c
+                                 WHERE c.project = l.dataset_project AND c.datasetid = l.datasetid
+                                   AND c.dataid = job_status.dataid AND c.locktype = 'OUT' AND c.reader = ''
+                                   AND c.status = 'READY'))
+WHERE project = %(project)s AND jobid = %(jobid)s AND (%(dataid)s::text IS NULL OR dataid = %(dataid)s)
+
+-- name: recount_shared
+UPDATE job
+SET same_inputs = (SELECT count(*) FROM job_dataset l
+                   WHERE l.project = job.project AND l.jobid = job.jobid AND l.itemtype = 'IN' AND l.map = 'same'),
+    shared_waiting = (SELECT count(*) FROM job_dataset l
+                      WHERE l.project = job.project AND l.jobid = job.jobid AND l.itemtype = 'IN' AND l.map = 'full'
+                        AND NOT EXISTS (SELECT 1 FROM datastatus c
+                                        WHERE c.project = l.dataset_project AND c.datasetid = l.datasetid
+                                          AND c.dataid = 'full' AND c.locktype = 'OUT' AND c.reader = ''
+                                          AND c.status = 'READY'))
+WHERE project = %(project)s AND jobid = %(jobid)s
+
+-- name: adopt_ready
+-- Rows for dataids that arrived before the job was registered.
+INSERT INTO job_status (project, jobid, dataid, waiting)
+SELECT DISTINCT j.project, j.jobid, c.dataid, j.same_inputs
+FROM job j JOIN job_dataset l ON l.project = j.project AND l.jobid = j.jobid AND l.itemtype = 'IN' AND l.map = 'same'
+     JOIN datastatus c ON c.project = l.dataset_project AND c.datasetid = l.datasetid AND c.locktype = 'OUT'
+                          AND c.status = 'READY'
+WHERE j.project = %(project)s AND j.jobid = %(jobid)s
+ON CONFLICT (project, jobid, dataid) DO NOTHING
+
+-- name: freeze_chunks
+-- Counting is exact only while no chunk moves; SQLite's write lock does this by itself.
+LOCK TABLE datastatus IN SHARE ROW EXCLUSIVE MODE

@@ -1,0 +1,194 @@
+-- Registration, operators' verbs and reports on PostgreSQL.
+
+-- name: has_tables
+SELECT count(*) FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'migration'
+
+-- name: create_migration_table
+CREATE TABLE IF NOT EXISTS migration (
+    version    integer PRIMARY KEY,
+    name       TEXT NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
+)
+
+-- name: applied_migrations
+SELECT version FROM migration ORDER BY version
+
+-- name: record_migration
+INSERT INTO migration (version, name) VALUES (%(version)s, %(name)s)
+
+-- name: stamp_environment
+UPDATE store SET environment = %(environment)s WHERE environment = ''
+
+-- name: put_project
+INSERT INTO project (project, name, root, home, modified) VALUES (%(project)s, %(name)s, %(root)s, %(home)s, from_now(%(now)s))
+ON CONFLICT (project) DO UPDATE
+SET name = excluded.name, root = excluded.root, home = excluded.home, modified = excluded.modified
+
+-- name: datasets_of
+SELECT project, datasetid, hostname, database, schemaname, tablename, username, encryptedpass, location, format,
+       partitions, definition
+FROM dataset WHERE project = %(project)s ORDER BY datasetid
+
+-- name: put_dataset
+INSERT INTO dataset (project, datasetid, hostname, database, schemaname, tablename, username, encryptedpass, location,
+                     format, partitions, definition, modified)
+VALUES (%(project)s, %(datasetid)s, %(hostname)s, %(database)s, %(schemaname)s, %(tablename)s, %(username)s, %(encryptedpass)s, %(location)s,
+        %(format)s, %(partitions)s, %(definition)s, from_now(%(now)s))
+ON CONFLICT (project, datasetid) DO UPDATE
+SET hostname = excluded.hostname, database = excluded.database, schemaname = excluded.schemaname,
+    tablename = excluded.tablename, username = excluded.username, encryptedpass = excluded.encryptedpass,
+    location = excluded.location, format = excluded.format, partitions = excluded.partitions,
+    definition = excluded.definition, modified = excluded.modified
+
+-- name: delete_dataset
+DELETE FROM dataset WHERE project = %(project)s AND datasetid = %(datasetid)s
+
+-- name: jobs_of
+SELECT project, jobid, kind, script, definition, partitions, lease_seconds, timeout_seconds, retries_max,
+       backoff_seconds, concurrency
+FROM job WHERE project = %(project)s ORDER BY jobid
+
+-- name: job_links_of
+SELECT jobid, itemtype, dataset_project, datasetid, map FROM job_dataset
+WHERE project = %(project)s ORDER BY jobid, itemtype, position
+
+-- name: put_job
+INSERT INTO job (project, jobid, kind, script, definition, partitions, lease_seconds, timeout_seconds, retries_max,
+                 backoff_seconds, concurrency, modified)
+VALUES (%(project)s, %(jobid)s, %(kind)s, %(script)s, %(definition)s, %(partitions)s, %(lease_seconds)s, %(timeout_seconds)s, %(retries_max)s,
+        %(backoff_seconds)s, %(concurrency)s, from_now(%(now)s))
+ON CONFLICT (project, jobid) DO UPDATE
+SET kind = excluded.kind, script = excluded.script, definition = excluded.definition,
+    expected_upto = CASE WHEN job.partitions IS NOT DISTINCT FROM excluded.partitions THEN job.expected_upto END,
+    partitions = excluded.partitions, lease_seconds = excluded.lease_seconds,
+    timeout_seconds = excluded.timeout_seconds, retries_max = excluded.retries_max,
+    backoff_seconds = excluded.backoff_seconds, concurrency = excluded.concurrency, modified = excluded.modified
+
+-- name: delete_job
+DELETE FROM job WHERE project = %(project)s AND jobid = %(jobid)s
+
+-- name: delete_links
+DELETE FROM job_dataset WHERE project = %(project)s AND jobid = %(jobid)s
+
+-- name: put_link
+INSERT INTO job_dataset (project, jobid, itemtype, dataset_project, datasetid, map, position)
+VALUES (%(project)s, %(jobid)s, %(itemtype)s, %(dataset_project)s, %(datasetid)s, %(map)s, %(position)s)
+
+-- name: producers
+SELECT dataset_project, datasetid, project, jobid FROM job_dataset WHERE itemtype = 'OUT'
+
+-- name: find_dataset
+SELECT project, datasetid, hostname, database, schemaname, tablename, username, encryptedpass, location, format,
+       partitions, definition
+FROM dataset WHERE datasetid = %(datasetid)s AND (%(project)s::text IS NULL OR project = %(project)s)
+
+-- name: get_root
+SELECT root FROM project WHERE project = %(project)s
+
+-- name: get_chunk_status
+SELECT status FROM datastatus
+WHERE project = %(project)s AND datasetid = %(datasetid)s AND dataid = %(dataid)s AND locktype = 'OUT' AND reader = ''
+
+-- name: readers_of
+SELECT jobid, reader FROM datastatus
+WHERE project = %(project)s AND datasetid = %(datasetid)s AND dataid = %(dataid)s AND locktype = 'IN' AND status = 'RUNNING'
+
+-- name: assert_chunk
+INSERT INTO datastatus (project, datasetid, dataid, locktype, status, version, location, fingerprint, validated_at,
+                        modified)
+VALUES (%(project)s, %(datasetid)s, %(dataid)s, 'OUT', 'READY', %(version)s, %(location)s, %(fingerprint)s, from_now(%(validated_at)s), from_now(%(now)s))
+ON CONFLICT (project, datasetid, dataid, locktype, reader) DO UPDATE
+SET status = 'READY', version = excluded.version, location = excluded.location,
+    fingerprint = excluded.fingerprint, validated_at = excluded.validated_at, modified = excluded.modified
+
+-- name: resubmit
+UPDATE job_status SET status = 'RESUBMIT', modified = from_now(%(now)s)
+WHERE project = %(project)s AND jobid = %(jobid)s AND dataid = %(dataid)s
+
+-- name: job_counts
+SELECT j.project, j.jobid, s.status, count(s.dataid), count(*) FILTER (WHERE s.status = 'RUNNING' AND s.lease_until < from_now(%(now)s))
+FROM job j LEFT JOIN job_status s ON s.project = j.project AND s.jobid = j.jobid
+WHERE %(project)s::text IS NULL OR j.project = %(project)s
+GROUP BY j.project, j.jobid, s.status ORDER BY j.project, j.jobid, s.status
+
+-- name: chunk_counts
+SELECT d.project, d.datasetid, c.status, count(c.dataid)
+FROM dataset d LEFT JOIN datastatus c ON c.project = d.project AND c.datasetid = d.datasetid AND c.locktype = 'OUT'
+WHERE %(project)s::text IS NULL OR d.project = %(project)s
+GROUP BY d.project, d.datasetid, c.status ORDER BY d.project, d.datasetid, c.status
+
+-- name: job_rows
+SELECT project, jobid, dataid, status, waiting, attempts, runid, owner, lease_until, parked_until, modified
+FROM job_status
+WHERE (%(project)s::text IS NULL OR project = %(project)s) AND (%(jobid)s::text IS NULL OR jobid = %(jobid)s)
+  AND (%(status)s::text IS NULL OR status = %(status)s)
+ORDER BY project, jobid, sortkey, dataid LIMIT %(limit)s
+
+-- name: get_job_row
+SELECT project, jobid, dataid, status, waiting, attempts, runid, owner, lease_until, parked_until, modified,
+       refusal, again, deaths
+FROM job_status WHERE project = %(project)s AND jobid = %(jobid)s AND dataid = %(dataid)s
+
+-- name: get_run
+SELECT runid, project, jobid, dataid, attempt, status, owner, claimed_at, ended_at, exit_code, message, answers,
+       inputs, log_path, log_tail
+FROM run WHERE runid = %(runid)s
+
+-- name: runs_of
+SELECT runid, project, jobid, dataid, attempt, status, owner, claimed_at, ended_at, exit_code, message, answers,
+       inputs, log_path, log_tail
+FROM run WHERE project = %(project)s AND jobid = %(jobid)s AND dataid = %(dataid)s ORDER BY runid DESC LIMIT %(limit)s
+
+-- name: history_of
+SELECT at, kind, name, dataid, old_status, new_status, runid, actor
+FROM history WHERE project = %(project)s AND kind = %(kind)s AND name = %(name)s AND dataid = %(dataid)s ORDER BY id
+
+-- name: wrong_counters
+SELECT * FROM (
+SELECT s.project, s.jobid, s.dataid, s.waiting,
+       (SELECT count(*) FROM job_dataset l
+        WHERE l.project = s.project AND l.jobid = s.jobid AND l.itemtype = 'IN' AND l.map = 'same'
+          AND NOT EXISTS (SELECT 1 FROM datastatus c
+                          WHERE c.project = l.dataset_project AND c.datasetid = l.datasetid AND c.dataid = s.dataid
+                            AND c.locktype = 'OUT' AND c.reader = '' AND c.status = 'READY')) AS counted
+FROM job_status s JOIN job j ON j.project = s.project AND j.jobid = s.jobid) AS c
+WHERE waiting <> counted
+
+-- name: wrong_shared_counters
+SELECT * FROM (
+SELECT j.project, j.jobid, j.shared_waiting,
+       (SELECT count(*) FROM job_dataset l
+        WHERE l.project = j.project AND l.jobid = j.jobid AND l.itemtype = 'IN' AND l.map = 'full'
+          AND NOT EXISTS (SELECT 1 FROM datastatus c
+                          WHERE c.project = l.dataset_project AND c.datasetid = l.datasetid AND c.dataid = 'full'
+                            AND c.locktype = 'OUT' AND c.reader = '' AND c.status = 'READY')) AS counted
+FROM job j) AS c
+WHERE shared_waiting <> counted
+
+-- name: missing_rows
+SELECT DISTINCT j.project, j.jobid, c.dataid
+FROM job j JOIN job_dataset l ON l.project = j.project AND l.jobid = j.jobid AND l.itemtype = 'IN' AND l.map = 'same'
+     JOIN datastatus c ON c.project = l.dataset_project AND c.datasetid = l.datasetid AND c.locktype = 'OUT'
+                          AND c.status = 'READY'
+WHERE NOT EXISTS (SELECT 1 FROM job_status s
+                  WHERE s.project = j.project AND s.jobid = j.jobid AND s.dataid = c.dataid)
+
+-- name: orphan_locks
+SELECT project, datasetid, dataid, reader FROM datastatus d
+WHERE locktype = 'IN' AND status = 'RUNNING' AND reader <> ''
+  AND NOT EXISTS (SELECT 1 FROM run r WHERE r.runid::text = d.reader AND r.status = 'RUNNING')
+
+-- name: release_orphan
+DELETE FROM datastatus
+WHERE project = %(project)s AND datasetid = %(datasetid)s AND dataid = %(dataid)s AND locktype = 'IN' AND reader = %(reader)s
+
+-- name: expected_upto
+SELECT expected_upto FROM job WHERE project = %(project)s AND jobid = %(jobid)s
+
+-- name: untouched_rows
+SELECT dataid FROM job_status
+WHERE project = %(project)s AND jobid = %(jobid)s AND status = 'PENDING' AND runid IS NULL
+
+-- name: delete_untouched
+DELETE FROM job_status
+WHERE project = %(project)s AND jobid = %(jobid)s AND dataid = %(dataid)s AND status = 'PENDING' AND runid IS NULL
