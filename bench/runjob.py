@@ -134,7 +134,7 @@ def main() -> int:
             stores = dict.fromkeys(("ours", "bare"), "sqlite:///.dataflow/state.db")
             kept &= compare(stores, Path(temporary) / "sqlite", options.times, "SQLite")
         if options.only != "sqlite":
-            from server import postgres
+            from support.postgres import postgres
 
             with postgres() as server:
                 stores = {side: server.new_database(side) for side in ("ours", "bare")}
