@@ -28,7 +28,8 @@ def interleaved(actions: dict[str, Callable[[], object]], *, times: int, warm_up
 def show(name: str, values: list[float], *, unit: str = "ms", scale: float = 1000.0) -> float:
     """Print median and quartiles; returns the median."""
     low, middle, high = statistics.quantiles(values, n=4)
-    print(f"  {name:<34} {middle * scale:9.3f} {unit}   (quartiles {low * scale:.3f} … {high * scale:.3f}, n={len(values)})")
+    spread = f"quartiles {low * scale:.3f} … {high * scale:.3f}, n={len(values)}"
+    print(f"  {name:<34} {middle * scale:9.3f} {unit}   ({spread})")
     return middle
 
 
@@ -37,5 +38,7 @@ def verdict(claim: str, ratio: float, *, at_most: float | None = None, at_least:
     kept = (at_most is None or ratio <= at_most) and (at_least is None or ratio >= at_least)
     bound = f"at most {at_most}" if at_most is not None else f"at least {at_least}"
     print(f"  {'OK  ' if kept else 'MISS'} {claim}: {ratio:.2f} ({bound})")
-    print(json.dumps({"claim": claim, "ratio": round(ratio, 3), "at_most": at_most, "at_least": at_least, "kept": kept}))
+    print(
+        json.dumps({"claim": claim, "ratio": round(ratio, 3), "at_most": at_most, "at_least": at_least, "kept": kept})
+    )
     return kept

@@ -13,7 +13,6 @@ import tempfile
 from pathlib import Path
 
 from measure import interleaved, show, verdict
-
 from opendataflow.store.statements import statements
 
 PROJECT = """\
@@ -32,26 +31,25 @@ c.execute("PRAGMA synchronous = FULL")
 q = lambda name, **p: c.execute(S[name], p)
 j = dict(project="bench", jobid="nop")
 q("get_store").fetchone(); q("find_job", **j).fetchone(); q("links_of", **j).fetchall()
-dataid = q("next_claimable", offset=0, **j).fetchone()[0]
+dataid = q("next_claimable", limit=1, offset=0, **j).fetchone()[0]
 i = q("inputs_of", dataid=dataid, **j).fetchall(); q("outputs_of", dataid=dataid, **j).fetchall()
 chunk = dict(project="bench", datasetid="shards", dataid=dataid); out = dict(chunk, datasetid="done")
 c.execute("BEGIN IMMEDIATE")
-q("act_as", actor="bare"); q("is_input_unchanged", version=i[0][4], **chunk).fetchone(); q("is_output_read", **out)
-run = q("next_token").fetchone()[0]
+run = q("act_as", actor="bare").fetchone()[0]
+q("is_input_unchanged", version=i[0][4], **chunk).fetchone(); q("is_output_read", **out)
 q("take", dataid=dataid, runid=run, owner="bare", host="h", now=now, lease_until=now, **j).fetchone()
+ask = json.dumps([{{"question": "ready", "yes": True, "code": "", "evidence": "x" * 60}}] * 5)
 q("insert_run", dataid=dataid, runid=run, attempt=1, owner="bare", host="h", pid=1, pid_started=1, guard_pid=1,
-  guard_started=1, now=now, answers=json.dumps([{{"question": "ready", "yes": True, "code": "", "evidence": "x" * 60}}] * 5),
-  inputs="[]", **j)
+  guard_started=1, now=now, answers=ask, inputs="[]", **j)
 q("lock_output", jobid="nop", now=now, **out); q("lock_input", reader=str(run), jobid="nop", now=now, **chunk)
 q("stop_acting"); c.execute("COMMIT")
 code = subprocess.run([sys.argv[1]]).returncode
 c.execute("BEGIN IMMEDIATE")
-q("act_as", actor="bare"); q("lock_finish", dataid=dataid, runid=run, **j).fetchone()
+q("act_as", actor="bare").fetchone(); q("lock_finish", dataid=dataid, runid=run, **j).fetchone()
 q("end_job", dataid=dataid, status="COMPLETE", attempts=1, deaths=0, parked_until=None, now=now, **j)
 m = dict(location=None, fingerprint=None, validated_at=None, now=now, **out)
 q("publish_chunk", status="READY", runid=run, **m)
-q("insert_manifest", version=run, files=None, bytes=None, rows=None, schema=None, **m)
-q("release_inputs", reader=str(run))
+q("release_input", reader=str(run), **chunk)
 q("end_run", runid=run, status="COMPLETE", now=now, exit_code=code, message="", log_path=None, log_tail="")
 q("stop_acting"); c.execute("COMMIT")
 """
@@ -61,15 +59,20 @@ import psycopg, subprocess, json, os, sys, time
 c = psycopg.connect({url!r}, autocommit=True)
 S = {sql!r}
 j = dict(project="bench", jobid="nop")
-q = lambda name, **p: c.execute(S[name], p).fetchall()
-q("get_store"); q("find_job", **j); q("links_of", **j)
-row = q("next_claimable_facts", offset=0, **j)[0]
-run = q("claim", dataid=row[0], inputs=json.dumps([["bench", "shards", row[0], row[8][0][4]]]), outputs=json.dumps([["bench", "done"]]),
-        owner="bare", host="h", lease_seconds=60, concurrency=None, pid=1, pid_started=1, guard_pid=1, guard_started=1,
-        answers=json.dumps([{{"question": "ready", "yes": True, "code": "", "evidence": "x" * 60}}] * 5), input_versions="[]", **j)[0][0]
+q = lambda name, p: c.execute(S[name], p).fetchall()
+q("get_store", None); q("find_job", j); q("links_of", j)
+row = q("next_claimable", dict(j, limit=1, offset=0))[0]
+i = json.loads(row[7]) if isinstance(row[7], str) else row[7]
+ask = json.dumps([{{"question": "ready", "yes": True, "code": "", "evidence": "x" * 60}}] * 5)
+out = [["bench", "done", row[0]]]
+run = q("claim", (json.dumps(dict(j, dataid=row[0], inputs=[i[0][:3] + [i[0][4], None]], outputs=out, owner="bare",
+    host="h", pid=1, pid_started=1, guard_pid=1, guard_started=1, lease_seconds=60, concurrency=None,
+    answers=ask)),))[0][0]
 code = subprocess.run([sys.argv[1]]).returncode
-q("finish", dataid=row[0], runid=run, ending="COMPLETE", exit_code=code, message="", log_path=None, log_tail="",
-  manifests=json.dumps([dict(project="bench", datasetid="done", location=None, files=None, bytes=None, rows=None, schema=None, fingerprint=None, validated=False)]), **j)
+end = dict(status="COMPLETE", run_status="COMPLETE", attempts=1, deaths=0, retry_in=None, message="")
+m = dict(project="bench", datasetid="done", location=None, fingerprint=None, validated=False)
+q("finish", (json.dumps(dict(j, dataid=row[0], runid=run, ends=[end, end], complete=True, exit_code=code, log_path=None,
+    log_tail="", manifests=[m], inputs=[i[0][:3]])),))
 """
 
 
@@ -82,9 +85,9 @@ def prepare(folder: Path, store: str, n: int) -> None:
     subprocess.run([dataflow, "apply"], cwd=folder, check=True, capture_output=True)
     insert = (
         "insert into datastatus (datasetid, dataid, locktype, status) "
-        "with recursive n(i) as (select 1 union all select i + 1 from n where i < {n}) "
+        f"with recursive n(i) as (select 1 union all select i + 1 from n where i < {n}) "
         "select 'shards', cast(i as text), 'OUT', 'READY' from n"
-    ).format(n=n)
+    )
     if store.startswith("sqlite"):
         import sqlite3
 

@@ -37,7 +37,9 @@ def apply(
     today = datetime.datetime.now(datetime.UTC).date()
     changes = (plan if dry_run else apply_to)(store, wanted, today=today)
     if as_json:
-        put_json({"project": wanted.project, "environment": wanted.environment, "changes": changes, "applied": not dry_run})
+        put_json(
+            {"project": wanted.project, "environment": wanted.environment, "changes": changes, "applied": not dry_run}
+        )
         return
     for change in changes:
         put(change)
@@ -145,10 +147,17 @@ def why(
     put_table(
         told["asked"],
         ("question", "answer", "evidence"),
-        [(a["question"], "yes" if a["yes"] else f"no: {a['code']}" if a["code"] else "–", a["evidence"]) for a in told["answers"]],
+        [
+            (a["question"], "yes" if a["yes"] else f"no: {a['code']}" if a["code"] else "–", a["evidence"])
+            for a in told["answers"]
+        ],
     )
     if told["runs"]:
-        put_table("Runs", ("run", "attempt", "status", "started", "seconds", "exit", "message"), [_run_row(r) for r in told["runs"]])
+        put_table(
+            "Runs",
+            ("run", "attempt", "status", "started", "seconds", "exit", "message"),
+            [_run_row(r) for r in told["runs"]],
+        )
     if told["log_tail"]:
         put("Last lines of its log:")
         put("\n".join("  " + text for text in told["log_tail"].splitlines()[-10:]))
@@ -183,7 +192,9 @@ def resubmit(
         say(f"{job}/{one['dataid']}: {one['before']} → {after}")
 
 
-def logs(run: Annotated[int, typer.Argument(help="The run's number, as `dataflow why` shows it.")], as_json: Json = False) -> None:
+def logs(
+    run: Annotated[int, typer.Argument(help="The run's number, as `dataflow why` shows it.")], as_json: Json = False
+) -> None:
     """The output of a run: the whole log where its file is, its last part from any other host.
 
     Example: dataflow logs 42
@@ -199,7 +210,13 @@ def logs(run: Annotated[int, typer.Argument(help="The run's number, as `dataflow
     else:
         text = found["log_tail"]
     if as_json:
-        put_json({**{key: found[key] for key in ("runid", "jobid", "dataid", "status", "log_path")}, "whole": whole, "log": text})
+        put_json(
+            {
+                **{key: found[key] for key in ("runid", "jobid", "dataid", "status", "log_path")},
+                "whole": whole,
+                "log": text,
+            }
+        )
         return
     if not whole and path:
         say(f"(the last part of {path}, which is not on this host)")

@@ -36,9 +36,7 @@ def variable_prefix(datasetid: str) -> str:
 
 def path_segment(dataid: str) -> str:
     """The dataid as one file name: characters that paths or Hadoop give a meaning are percent-encoded."""
-    safe = "".join(
-        c if c.isalnum() or c in "-_.+@ " else "".join(f"%{b:02X}" for b in c.encode()) for c in dataid
-    )
+    safe = "".join(c if c.isalnum() or c in "-_.+@ " else "".join(f"%{b:02X}" for b in c.encode()) for c in dataid)
     return safe if safe.strip(".") else safe.replace(".", "%2E")
 
 

@@ -41,17 +41,18 @@ def _shards(text: str) -> tuple[int, int, int]:
 
 def check_scheme(scheme: object) -> None:
     """Raise UsageError unless the scheme is one that this version knows."""
+    alone = isinstance(scheme, dict) and len(scheme) == 1
     match scheme:
         case "none":
             return
-        case {"daily": str(text)} if len(scheme) == 1:
+        case {"daily": str(text)} if alone:
             first, last = _split_range(text)
             start = _date(first, scheme="daily")
             if last and _date(last, scheme="daily") < start:
                 raise UsageError(f"daily: {text!r} is empty; the first day is after the last")
-        case {"shards": str(text)} if len(scheme) == 1:
+        case {"shards": str(text)} if alone:
             _shards(text)
-        case {"values": [*values]} if len(scheme) == 1:
+        case {"values": [*values]} if alone:
             if not values or not all(isinstance(v, str) and v for v in values) or len(set(values)) < len(values):
                 raise UsageError("values: give a list of different, non-empty texts")
         case _:
@@ -108,7 +109,12 @@ def is_dataid(scheme: object, dataid: str) -> bool:
             )
         case {"shards": str(text)}:
             low, high, width = _shards(text)
-            return dataid.isascii() and dataid.isdigit() and low <= int(dataid) <= high and dataid == str(int(dataid)).zfill(width)
+            return (
+                dataid.isascii()
+                and dataid.isdigit()
+                and low <= int(dataid) <= high
+                and dataid == str(int(dataid)).zfill(width)
+            )
         case {"values": [*values]}:
             return dataid in values
     return True

@@ -59,8 +59,7 @@ class Verdict(NamedTuple):
 
     def as_json(self) -> list[dict[str, object]]:
         return [
-            {"question": str(a.question), "yes": a.yes, "code": a.code, "evidence": a.evidence}
-            for a in self.answers
+            {"question": str(a.question), "yes": a.yes, "code": a.code, "evidence": a.evidence} for a in self.answers
         ]
 
 
@@ -82,7 +81,9 @@ def is_ready(candidate: Candidate) -> Answer:
         if chunk.status is ChunkStatus.READY:
             evidence.append(f"{chunk.key} READY since {chunk.modified}")
         elif chunk.status is None:
-            problems.append(f"{chunk.key} is not there yet" + (f"; {chunk.producer} makes it" if chunk.producer else ""))
+            problems.append(
+                f"{chunk.key} is not there yet" + (f"; {chunk.producer} makes it" if chunk.producer else "")
+            )
         else:
             by = f" by {chunk.producer}" if chunk.producer else ""
             problems.append(f"{chunk.key} is {chunk.status}{by} since {chunk.modified}, not READY")

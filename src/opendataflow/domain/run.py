@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import NamedTuple
 
-from opendataflow.domain.chunk import Manifest
+from opendataflow.domain.chunk import ChunkKey, Manifest
 
 
 class Owner(NamedTuple):
@@ -29,6 +29,7 @@ class Claim(NamedTuple):
     lease_seconds: float
     retries_max: int
     backoff_seconds: float
+    inputs: tuple[ChunkKey, ...]  # the chunks it reads, and so holds a shared lock on
 
 
 class RunStatus(StrEnum):

@@ -109,7 +109,9 @@ def _explain(source: Source, error: Any) -> str:
     message = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "extra_forbidden":
         near = difflib.get_close_matches(str(path[-1]), _keys_beside(path), n=1)
-        message = "unknown key" + (f"; did you mean `{near[0]}`?" if near else f"; known are {', '.join(_keys_beside(path))}")
+        message = "unknown key" + (
+            f"; did you mean `{near[0]}`?" if near else f"; known are {', '.join(_keys_beside(path))}"
+        )
     elif error["type"] == "missing":
         message = "is missing"
     return str(source.error(path, message))
@@ -157,7 +159,9 @@ def load_registration(folder: str, environment: str) -> Registration:
         for index, entry in enumerate(project.pipelines)
     ]
     _check_whole(source, me, jobs, datasets, root)
-    return Registration(me, project.name, root, folder, environment, tuple(datasets.values()), _with_schemes(jobs, datasets))
+    return Registration(
+        me, project.name, root, folder, environment, tuple(datasets.values()), _with_schemes(jobs, datasets)
+    )
 
 
 def _dataset(project: str, datasetid: str, entry: DatasetEntry) -> Dataset:
@@ -194,7 +198,9 @@ def _script_job(source: Source, me: str, jobid: str, entry: JobEntry, datasets: 
     for index, name in enumerate(entry.outputs):
         links.append(_link(source, (*at, "outputs", index), me, "OUT", name, datasets))
     if entry.script is not None and os.path.splitext(os.path.basename(entry.script))[0] != jobid:
-        raise source.error((*at, "script"), f"RunJob takes the job's id from the script's name, so {jobid!r} does not fit")
+        raise source.error(
+            (*at, "script"), f"RunJob takes the job's id from the script's name, so {jobid!r} does not fit"
+        )
     return _spec(source, at, entry, jobid, "script", entry.script, {"env": entry.env}, links)
 
 
@@ -268,7 +274,7 @@ def _check_cycle(source: Source, jobs: list[JobSpec], producer: dict[str, str], 
 
     def visit(jobid: str, trail: tuple[str, ...]) -> None:
         if jobid in trail:
-            raise source.error((), f"jobs wait for each other: {' → '.join([*trail[trail.index(jobid):], jobid])}")
+            raise source.error((), f"jobs wait for each other: {' → '.join([*trail[trail.index(jobid) :], jobid])}")
         if jobid not in done:
             for before in reads[jobid]:
                 visit(before, (*trail, jobid))
@@ -288,7 +294,9 @@ def _with_schemes(jobs: list[JobSpec], datasets: dict[str, Dataset]) -> tuple[Jo
             declared = datasets[datasetid].partitions
             if declared is not None:
                 return declared
-        same = [link for link in job.links if link.itemtype == "IN" and link.map == "same" and link.datasetid in datasets]
+        same = [
+            link for link in job.links if link.itemtype == "IN" and link.map == "same" and link.datasetid in datasets
+        ]
         for link in same:
             declared = datasets[link.datasetid].partitions
             if declared is None and link.datasetid in produced_by:

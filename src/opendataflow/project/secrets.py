@@ -31,7 +31,9 @@ def find_passkey() -> str | None:
 def get_passkey() -> str:
     passkey = find_passkey()
     if passkey is None:
-        raise SecretError("a credential is encrypted, but no passkey is given; set DATAFLOW_PASSKEY or DATAFLOW_PASSKEY_FILE")
+        raise SecretError(
+            "a credential is encrypted, but no passkey is given; set DATAFLOW_PASSKEY or DATAFLOW_PASSKEY_FILE"
+        )
     return passkey
 
 
@@ -64,4 +66,6 @@ def decrypt(text: str, passkey: str) -> str:
     except ValueError:
         raise SecretError("a credential is damaged: it is not text made by `dataflow crypt encrypt`") from None
     except InvalidTag:
-        raise SecretError("a credential cannot be decrypted: the passkey is not the one it was encrypted with") from None
+        raise SecretError(
+            "a credential cannot be decrypted: the passkey is not the one it was encrypted with"
+        ) from None

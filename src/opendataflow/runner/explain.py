@@ -26,7 +26,10 @@ def explain(store: LoopStore, job: Job, dataid: str) -> dict[str, Any]:
     if waits or not runs:
         answers, asked = verdict.as_json(), "The five questions, asked now"
     else:
-        answers, asked = json.loads(runs[0]["answers"]), f"The five questions, as answered before run {runs[0]['runid']}"
+        answers, asked = (
+            json.loads(runs[0]["answers"]),
+            f"The five questions, as answered before run {runs[0]['runid']}",
+        )
     return {
         "jobid": job.jobid,
         "dataid": dataid,

@@ -207,13 +207,13 @@ class _GuardProcess:
     def _reap(self, child: int) -> None:
         os.close(self._pidfd)
         _, status = os.waitpid(child, 0)
-        self._end_leftovers(child)
+        self._end_leftovers()
         code = os.waitstatus_to_exitcode(status)
         self._child = None
         self._deadline = float("inf")
         self._say(exit_code=code if code >= 0 else None, signal=-code if code < 0 else None, expired=self._expired)
 
-    def _end_leftovers(self, child: int) -> None:
+    def _end_leftovers(self) -> None:
         give_up = time.monotonic() + LEFTOVER_SECONDS
         pause = 0.001
         while True:

@@ -4,8 +4,9 @@ import json
 import os
 import time
 from collections.abc import Callable
+from typing import Any
 
-from opendataflow.domain.chunk import Manifest
+from opendataflow.domain.chunk import ChunkKey, Manifest
 from opendataflow.domain.run import Claim, Ending, LostRun, Owner, Result
 from opendataflow.errors import LeaseLost
 from opendataflow.runner.environment import run_mark
@@ -79,7 +80,7 @@ def report_kept(work: str, store: LoopStore, *, say: Say) -> None:
             continue  # another run on this host was faster
         if record["store"] != store.url.rpartition("@")[2]:
             continue
-        claim, result = Claim(**record["claim"]), _result(record["result"])
+        claim, result = _claim(record["claim"]), _result(record["result"])
         what = f"run {claim.runid} of {claim.jobid}/{claim.dataid} ended {result.ending} while the store was away"
         try:
             finished = store.finish(claim, result)
@@ -92,10 +93,10 @@ def report_kept(work: str, store: LoopStore, *, say: Say) -> None:
             pass
 
 
-def _result(fields: dict[str, object]) -> Result:
-    manifests = fields.pop("manifests")
-    result = Result(**fields)  # type: ignore[arg-type]
-    return result._replace(
-        ending=Ending(result.ending),
-        manifests=tuple((p, d, Manifest(**m)) for p, d, m in manifests),  # type: ignore[attr-defined]
-    )
+def _claim(fields: dict[str, Any]) -> Claim:
+    return Claim(**{**fields, "inputs": tuple(ChunkKey(*key) for key in fields["inputs"])})
+
+
+def _result(fields: dict[str, Any]) -> Result:
+    manifests = tuple((p, d, Manifest(**m)) for p, d, m in fields["manifests"])
+    return Result(**{**fields, "ending": Ending(fields["ending"]), "manifests": manifests})

@@ -15,7 +15,11 @@ def line(outcome: Outcome) -> str:
 
 
 def report(
-    outcomes: Iterable[Outcome], *, say: Callable[[str], None], drain: bool, each: Callable[[Outcome], None] | None = None
+    outcomes: Iterable[Outcome],
+    *,
+    say: Callable[[str], None],
+    drain: bool,
+    each: Callable[[Outcome], None] | None = None,
 ) -> int:
     """Say each outcome as it comes; returns the exit code of all.
 

@@ -29,9 +29,11 @@ from opendataflow.runner.supervise import (
     TimedOut,
     supervise,
 )
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.loop import LoopStore, Next
 
 PARKED_BY = (Question.RIGHT, Question.LOCATION, Question.VALID)
+LOOK_AHEAD = 16  # candidates that a drain reads at once
+LOOK_AHEAD_SECONDS = 0.5  # and for how long it goes by that look; every claim checks again
 _INTERRUPT = 2
 
 
@@ -66,6 +68,9 @@ class Runner:
         self.work_folder, self.out_fd = work_folder, out_fd
         self.host = host_identity()
         self._lease_from = 0.0
+        self._ahead: list[Candidate] = []
+        self._ahead_until = 0.0
+        self._taken: tuple[Candidate, Claim, float] | None = None
         me = os.getpid()
         self.owner = Owner(name, self.host, me, start_time(me) or 0, guard.pid, guard.started_at)
 
@@ -83,7 +88,9 @@ class Runner:
                 return candidate, verdict
             if not self._refused_by_counter(job, candidate, verdict):
                 refusal = verdict.refusal
-                self.store.refuse(job, candidate.dataid, verdict, park=refusal is not None and refusal.question in PARKED_BY)
+                self.store.refuse(
+                    job, candidate.dataid, verdict, park=refusal is not None and refusal.question in PARKED_BY
+                )
                 self.say(f"{job.jobid}/{candidate.dataid} refused: {describe(verdict)}")
 
     def _ask_one(self, job: Job, dataid: str) -> tuple[Candidate, Verdict] | Outcome:
@@ -118,7 +125,9 @@ class Runner:
             failed = self.store.find_failed(job)
             if failed is None:
                 return Outcome(0, "CAUGHT_UP", job.jobid, None, "caught up: nothing is left to do")
-            step = f"see `dataflow why {job.jobid} {failed.dataid}`, then `dataflow resubmit {job.jobid} {failed.dataid}`"
+            step = (
+                f"see `dataflow why {job.jobid} {failed.dataid}`, then `dataflow resubmit {job.jobid} {failed.dataid}`"
+            )
             if failed.parked_until:
                 step = f"it is tried again at {failed.parked_until}"
             return Outcome(1, "FAILED", job.jobid, failed.dataid, f"FAILED, and nothing else is left to do; {step}")
@@ -145,8 +154,18 @@ class Runner:
         )
 
     # Claim, run, audit, publish -------------------------------------------------------------------------------
-    def run_once(self, job: Job, work: Work, *, dataid: str | None, cwd: str, passwords: dict[tuple[str, str], str]) -> Outcome:
-        """Run the lowest claimable dataid (or the one given), once."""
+    def run_once(
+        self, job: Job, work: Work, *, dataid: str | None, cwd: str, passwords: dict[tuple[str, str], str],
+        go_on: bool = False,
+    ) -> Outcome:  # fmt: skip
+        """Run the lowest claimable dataid (or the one given), once.
+
+        With `go_on`, the end of the run also takes the next dataid where it can; the next call runs that one.
+        """
+        if self._taken is not None:
+            candidate, claim, lease_from = self._taken
+            self._taken = None
+            return self._run(job, work, candidate, claim, lease_from, cwd, passwords, go_on=go_on)
         collisions = 0
         while True:
             found = self.find_work(job, dataid) if collisions == 0 else self._elsewhere(job, dataid, collisions)
@@ -154,10 +173,26 @@ class Runner:
                 return found
             candidate, verdict = found
             lease_from = time.monotonic()
-            claim = self.store.claim(job, candidate, verdict, self.owner)
-            if claim is not None:
-                return self._run(job, work, candidate, claim, lease_from, cwd, passwords)
+            taken = self.store.claim(job, candidate, verdict, self.owner)
+            if taken is not None:
+                return self._run(job, work, candidate, taken, lease_from, cwd, passwords, go_on=go_on)
             collisions += 1
+
+    @property
+    def has_taken(self) -> bool:
+        """True when the end of the last run took the next dataid."""
+        return self._taken is not None
+
+    def find_next(self, job: Job) -> Next | None:
+        """The next dataid of a drain, asked and found good; None when a closer look is needed."""
+        if not self._ahead or time.monotonic() > self._ahead_until:
+            self._ahead = self.store.list_claimable(job, limit=LOOK_AHEAD)
+            self._ahead_until = time.monotonic() + LOOK_AHEAD_SECONDS
+        if not self._ahead:
+            return None
+        candidate = self._ahead.pop(0)
+        verdict = prepare(job, candidate)
+        return Next(job, candidate, verdict, self.owner) if verdict.yes else None
 
     def _elsewhere(self, job: Job, dataid: str | None, collisions: int) -> tuple[Candidate, Verdict] | Outcome:
         """Another runner was faster: look a little further down, so that many runners do not all want the same."""
@@ -173,7 +208,7 @@ class Runner:
 
     def _run(
         self, job: Job, work: Work, candidate: Candidate, claim: Claim, lease_from: float, cwd: str,
-        passwords: dict[tuple[str, str], str],
+        passwords: dict[tuple[str, str], str], *, go_on: bool,
     ) -> Outcome:  # fmt: skip
         started = time.monotonic()
         self._lease_from = lease_from
@@ -190,19 +225,19 @@ class Runner:
         result = result._replace(log_path=log.path_if_written, log_tail=log.tail())
         log.close()
         if isinstance(end, Lost):
-            return self._lost(job, claim, end.reason, started)
+            return self._lost(claim, end.reason, started)
         faults.point(faults.BEFORE_PUBLISH)
         try:
-            finished = self._finish(claim, result)
+            finished = self._finish(job, claim, result, go_on=go_on)
         except LeaseLost as error:
-            return self._lost(job, claim, str(error), started)
+            return self._lost(claim, str(error), started)
         except StoreUnavailable as error:
             path = keep_for_later(self.work_folder, claim, result, self.store.url)
             message = f"{result.ending}, but the store is away ({error}); kept in {path}, the next run here records it"
             return self._outcome(75, "UNREPORTED", claim, message, started)
         faults.point(faults.AFTER_PUBLISH)
         message = "; ".join(part for part in (result.message, finished.note) if part)
-        return self._outcome(exit_code(end, finished, result), finished.status, claim, message, started)
+        return self._outcome(exit_code(end, result), finished.status, claim, message, started)
 
     def _supervise(
         self, job: Job, work: Work, claim: Claim, log: RunLog, lease_from: float, cwd: str,
@@ -238,9 +273,7 @@ class Runner:
                 os.makedirs(place if link.dataset.has_own_runs else os.path.dirname(place), exist_ok=True)
         return found
 
-    def _audit(
-        self, work: Work, claim: Claim, end: ChildEnd, locations: dict[tuple[str, str], str | None]
-    ) -> Result:
+    def _audit(self, work: Work, claim: Claim, end: ChildEnd, locations: dict[tuple[str, str], str | None]) -> Result:
         match end:
             case Exited(code=0):
                 try:
@@ -263,29 +296,34 @@ class Runner:
             case Lost(reason):
                 return Result(Ending.HANDED_BACK, None, reason)
 
-    def _finish(self, claim: Claim, result: Result) -> Finished:
+    def _finish(self, job: Job, claim: Claim, result: Result, *, go_on: bool) -> Finished:
         """Record the end; while the store is away, try again for as long as the lease lasts."""
         give_up = self._lease_from + claim.lease_seconds
         pause = 0.05
         while True:
             try:
+                if go_on and self.signals.received is None and (wanted := self.find_next(job)) is not None:
+                    lease_from = time.monotonic()
+                    finished, taken = self.store.finish_and_claim(claim, result, wanted)
+                    if taken is not None:
+                        self._taken = (wanted.candidate, taken, lease_from)
+                    return finished
                 return self.store.finish(claim, result)
             except StoreUnavailable:
                 if time.monotonic() + pause > give_up:
                     raise
                 time.sleep(pause)
                 pause = min(pause * 2, 2.0)
+                go_on = False
 
-    def _lost(self, job: Job, claim: Claim, reason: str, started: float) -> Outcome:
+    def _lost(self, claim: Claim, reason: str, started: float) -> Outcome:
         return self._outcome(LeaseLost.exit_code, "LEASE_LOST", claim, reason, started)
 
     def _outcome(self, code: int, status: str, claim: Claim, message: str, started: float) -> Outcome:
-        return Outcome(
-            code, str(status), claim.jobid, claim.dataid, message, claim.runid, time.monotonic() - started
-        )
+        return Outcome(code, str(status), claim.jobid, claim.dataid, message, claim.runid, time.monotonic() - started)
 
 
-def exit_code(end: ChildEnd, finished: Finished, result: Result) -> int:
+def exit_code(end: ChildEnd, result: Result) -> int:
     """0 complete, 128+n ended by a signal, 1 anything else that failed."""
     if result.ending is Ending.COMPLETE:
         return 0

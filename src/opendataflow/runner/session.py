@@ -14,7 +14,7 @@ from opendataflow.runner.runjob import Outcome, Runner, Work
 from opendataflow.runner.supervise import Signals
 from opendataflow.store import open_store
 
-RECOVER_EVERY_SECONDS = 5.0
+TIDY_EVERY_SECONDS = 1.0
 
 
 def own_name() -> str:
@@ -34,24 +34,23 @@ class Session:
         store = open_store(address.store, actor=name, environment=address.environment)
         self.store = store
         self.job: Job = store.get_job(jobid, project=address.project)
-        self.runner = Runner(
-            store, guard, signals, work_folder=address.work, name=name, say=say, out_fd=out_fd
-        )
+        self.runner = Runner(store, guard, signals, work_folder=address.work, name=name, say=say, out_fd=out_fd)
         self.address, self.say, self.signals = address, say, signals
-        self._recovered_at = float("-inf")
+        self._tidied_at = float("-inf")
         self.passwords = _passwords(self.job)
 
     def tidy(self) -> None:
         """Record what earlier runs could not, recover lost ones, wake parked ones, expect the days that are over."""
         now = time.monotonic()
-        if now - self._recovered_at >= RECOVER_EVERY_SECONDS:
-            first = self._recovered_at == float("-inf")
-            self._recovered_at = now
-            report_kept(self.address.work, self.store, say=self.say)
-            recover_lost_runs(self.store, host=self.runner.host, say=self.say)
-            if first:
-                self._expect_due()
+        if now - self._tidied_at < TIDY_EVERY_SECONDS:
+            return
+        first = self._tidied_at == float("-inf")
+        self._tidied_at = now
+        report_kept(self.address.work, self.store, say=self.say)
+        recover_lost_runs(self.store, host=self.runner.host, say=self.say)
         self.store.wake_parked()
+        if first:
+            self._expect_due()
 
     def _expect_due(self) -> None:
         if self.job.partitions is None or '"daily"' not in self.job.partitions:
@@ -70,13 +69,15 @@ class Session:
         if first is not None:
             self.store.expect(self.job, _chain(first, due))
 
-    def run(self, work: Work, *, dataid: str | None, wait_seconds: float, cwd: str) -> Outcome:
+    def run(self, work: Work, *, dataid: str | None, wait_seconds: float, cwd: str, go_on: bool = False) -> Outcome:
         """One run; while nothing is claimable, wait for up to so many seconds."""
         give_up = time.monotonic() + wait_seconds
         pause = 0.1
         while True:
             self.tidy()
-            outcome = self.runner.run_once(self.job, work, dataid=dataid, cwd=cwd, passwords=self.passwords)
+            outcome = self.runner.run_once(
+                self.job, work, dataid=dataid, cwd=cwd, passwords=self.passwords, go_on=go_on
+            )
             can_wait = outcome.runid is None and 10 <= outcome.exit_code <= 14
             if not can_wait or time.monotonic() + pause > give_up or self.signals.received is not None:
                 return outcome
@@ -86,10 +87,11 @@ class Session:
     def drain(self, work: Work, *, wait_seconds: float, cwd: str) -> Iterator[Outcome]:
         """Run after run until nothing is claimable; a failed dataid does not stop the others."""
         while True:
-            outcome = self.run(work, dataid=None, wait_seconds=wait_seconds, cwd=cwd)
+            outcome = self.run(work, dataid=None, wait_seconds=wait_seconds, cwd=cwd, go_on=True)
             yield outcome
-            if outcome.runid is None or outcome.exit_code in (5, 75) or self.signals.received is not None:
-                return
+            stopped = outcome.exit_code in (5, 75) or self.signals.received is not None
+            if outcome.runid is None or (stopped and not self.runner.has_taken):
+                return  # what was already taken is run, or handed back, first
 
 
 def _chain(first: str, rest: Iterator[str]) -> Iterator[str]:

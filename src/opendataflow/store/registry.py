@@ -77,9 +77,7 @@ def _apply_datasets(tx: Transaction, wanted: Registration, changes: list[str], n
 
 
 def _refuse_other_producers(tx: Transaction, wanted: Registration) -> None:
-    elsewhere = {
-        (row[0], row[1]): f"{row[2]}.{row[3]}" for row in tx.rows("producers", {}) if row[2] != wanted.project
-    }
+    elsewhere = {(row[0], row[1]): f"{row[2]}.{row[3]}" for row in tx.rows("producers", {}) if row[2] != wanted.project}
     for job in wanted.jobs:
         for link in job.links:
             other = elsewhere.get((link.dataset_project, link.datasetid))
@@ -155,7 +153,9 @@ def get_dataset(store: LoopStore, datasetid: str, *, project: str | None) -> tup
 def assert_ready(store: LoopStore, dataset: Dataset, dataid: str, manifest: Manifest) -> str:
     """Declare a chunk READY from outside; refused while a run produces or reads it."""
     if dataset.partitions is not None and not is_dataid(json.loads(dataset.partitions), dataid):
-        raise UsageError(f"{dataid!r} is not a dataid of {dataset.datasetid}, whose partitions are {dataset.partitions}")
+        raise UsageError(
+            f"{dataid!r} is not a dataid of {dataset.datasetid}, whose partitions are {dataset.partitions}"
+        )
     key = {"project": dataset.project, "datasetid": dataset.datasetid, "dataid": dataid}
     now = store.time()
     with store.transaction(file="registry") as tx:
@@ -169,7 +169,7 @@ def assert_ready(store: LoopStore, dataset: Dataset, dataid: str, manifest: Mani
                 exit_code=CODES[Question.SAFE][1],
             )
         next_chunk_status(before, ChunkEvent.ASSERT)
-        version = tx.rows("next_token", {})[0][0]
+        version = tx.next_token()
         written = {**key, **manifest_params(manifest, now), "version": version, "now": now}
         tx.run("assert_chunk", written)
         tx.run("insert_manifest", written)
@@ -214,7 +214,8 @@ def counts(store: LoopStore, *, project: str | None) -> dict[str, dict[str, dict
 
 _JOB_ROW = "project jobid dataid status waiting attempts runid owner lease_until parked_until modified"
 _RUN = (
-    "runid project jobid dataid attempt status owner claimed_at ended_at exit_code message answers inputs log_path log_tail"
+    "runid project jobid dataid attempt status owner claimed_at ended_at exit_code message answers inputs "
+    "log_path log_tail"
 )
 
 

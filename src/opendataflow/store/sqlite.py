@@ -10,18 +10,59 @@ from opendataflow.store.loop import LoopStore, Params, Row
 from opendataflow.store.statements import statements
 
 BUSY_SECONDS = 60.0
+CHECKPOINT_PAGES = 4000  # the log is folded into the file every 16 MB: seldom enough to cost little per run
 
 
 class _SqliteTransaction:
-    def __init__(self, connection: sqlite3.Connection, named: dict[str, str]) -> None:
+    """BEGIN IMMEDIATE … COMMIT: the write lock is taken (or waited for) at once, never upgraded half-way.
+
+    A class, not a generator: this is the hottest path there is.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, named: dict[str, str], actor: str | None, url: str) -> None:
         self._connection = connection
         self._named = named
+        self._actor = actor  # None: before there is a `store` table to sign in
+        self._url = url
+        self._token: int | None = None
+
+    def __enter__(self) -> "_SqliteTransaction":
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            if self._actor is not None:
+                rows = self._connection.execute(self._named["act_as"], {"actor": self._actor}).fetchall()
+                self._token = rows[0][0]
+        except sqlite3.DatabaseError as error:
+            self._roll_back()
+            raise _explain(error, self._url) from error
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            try:
+                if self._actor is not None:
+                    self._connection.execute(self._named["stop_acting"])
+                self._connection.execute("COMMIT")
+                return
+            except sqlite3.DatabaseError as failed:
+                error = failed
+        self._roll_back()
+        if isinstance(error, sqlite3.DatabaseError):
+            raise _explain(error, self._url) from error
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
 
     def run(self, name: str, params: Params) -> int:
         return self._connection.execute(self._named[name], params).rowcount
 
     def rows(self, name: str, params: Params) -> list[Row]:
         return self._connection.execute(self._named[name], params).fetchall()
+
+    def next_token(self) -> int:
+        token, self._token = self._token, None
+        return token if token is not None else int(self.rows("next_token", {})[0][0])
 
 
 class SqliteStore(LoopStore):
@@ -37,6 +78,7 @@ class SqliteStore(LoopStore):
         with _explained(self.url):
             self._connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
             self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
             if not must_exist:
                 self._connection.execute("PRAGMA journal_mode = WAL")
 
@@ -44,37 +86,19 @@ class SqliteStore(LoopStore):
         self._connection.close()
 
     def read(self, name: str, params: Params, *, file: str = "claims") -> list[Row]:
-        with _explained(self.url):
+        try:
             return self._connection.execute(statements("sqlite", file)[name], params).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise _explain(error, self.url) from error
 
-    @contextmanager
-    def transaction(self, *, file: str = "claims", actor: str | None = None) -> Iterator[_SqliteTransaction]:
-        connection = self._connection
-        hot = statements("sqlite", "claims")
-        named = hot if file == "claims" else {**hot, **statements("sqlite", file)}
-        with self._immediate():
-            connection.execute(hot["act_as"], {"actor": actor or self.actor})
-            yield _SqliteTransaction(connection, named)
-            connection.execute(hot["stop_acting"])
+    def transaction(self, *, file: str = "claims", actor: str | None = None) -> _SqliteTransaction:
+        named = statements("sqlite", "claims")
+        if file != "claims":
+            named = {**named, **statements("sqlite", file)}
+        return _SqliteTransaction(self._connection, named, actor or self.actor, self.url)
 
-    @contextmanager
-    def bare_transaction(self) -> Iterator[_SqliteTransaction]:
-        with self._immediate():
-            yield _SqliteTransaction(self._connection, statements("sqlite", "registry"))
-
-    @contextmanager
-    def _immediate(self) -> Iterator[None]:
-        connection = self._connection
-        with _explained(self.url):
-            # IMMEDIATE: the write lock is taken (or waited for) now, never upgraded half-way.
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
+    def bare_transaction(self) -> _SqliteTransaction:
+        return _SqliteTransaction(self._connection, statements("sqlite", "registry"), None, self.url)
 
     def script(self, sql: str) -> None:
         for statement in split_script(sql):
@@ -111,9 +135,14 @@ def split_script(sql: str) -> list[str]:
 def _explained(url: str) -> Iterator[None]:
     try:
         yield
-    except sqlite3.OperationalError as error:
-        raise StoreUnavailable(f"the store {url} cannot be used: {error}") from error
     except sqlite3.DatabaseError as error:
-        if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):
-            raise
-        raise StoreUnavailable(f"the store {url} is damaged: {error}; see `dataflow db check`") from error
+        raise _explain(error, url) from error
+
+
+def _explain(error: sqlite3.DatabaseError, url: str) -> Exception:
+    """A broken rule or a wrong statement stays what it is; everything else means that the store cannot be used."""
+    if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):
+        return error
+    if isinstance(error, sqlite3.OperationalError):
+        return StoreUnavailable(f"the store {url} cannot be used: {error}")
+    return StoreUnavailable(f"the store {url} is damaged: {error}; see `dataflow db check`")

@@ -10,11 +10,15 @@ def statements(dialect: str, file: str) -> dict[str, str]:
     key = (dialect, file)
     if key not in _loaded:
         with open(join(dirname(__file__), "sql", dialect, f"{file}.sql"), encoding="utf-8") as source:
-            parts = source.read().split("-- name: ")[1:]
-        named = {}
-        for part in parts:
-            name, _, body = part.partition("\n")
-            lines = [line for line in body.split("\n") if not line.startswith("--")]
-            named[name.strip()] = "\n".join(lines).strip()
-        _loaded[key] = named
+            _loaded[key] = read_statements(source.read())
     return _loaded[key]
+
+
+def read_statements(text: str) -> dict[str, str]:
+    """The statements of such a text, by name, without their comments."""
+    named = {}
+    for part in text.split("-- name: ")[1:]:
+        name, _, body = part.partition("\n")
+        lines = [line for line in body.split("\n") if not line.startswith("--")]
+        named[name.strip()] = "\n".join(lines).strip()
+    return named

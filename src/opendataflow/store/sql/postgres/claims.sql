@@ -52,7 +52,8 @@ FROM (SELECT * FROM job_status s
                 ON r.project = o.dataset_project AND r.datasetid = o.datasetid AND r.dataid = s.dataid
                    AND r.locktype = 'IN' AND r.status = 'RUNNING'
             WHERE o.project = %(project)s AND o.jobid = %(jobid)s AND o.itemtype = 'OUT'))
-      ORDER BY s.sortkey, s.dataid LIMIT 1 OFFSET %(offset)s) s
+      ORDER BY s.sortkey, s.dataid LIMIT %(limit)s OFFSET %(offset)s) s
+ORDER BY s.sortkey, s.dataid
 
 -- name: get_candidate
 SELECT dataid, status, waiting, attempts, parked_until, owner, lease_until,
@@ -78,16 +79,10 @@ FROM (SELECT * FROM job_status
 SELECT count(*) FROM job_status WHERE project = %(project)s AND jobid = %(jobid)s AND status = 'RUNNING'
 
 -- name: claim
-SELECT * FROM claim_run(
-    %(project)s, %(jobid)s, %(dataid)s, %(in_projects)s, %(in_datasets)s, %(in_dataids)s, %(in_versions)s::bigint[],
-    %(out_projects)s, %(out_datasets)s, %(owner)s, %(host)s, %(pid)s, %(pid_started)s, %(guard_pid)s,
-    %(guard_started)s, %(lease_seconds)s, %(concurrency)s, %(answers)s::json, %(inputs)s::json)
+SELECT * FROM claim_run(%s)
 
 -- name: finish
-SELECT * FROM finish_run(
-    %(project)s, %(jobid)s, %(dataid)s, %(runid)s, %(statuses)s, %(run_statuses)s, %(attempts)s::integer[],
-    %(deaths)s::integer[], %(retry_in)s::double precision[], %(messages)s, %(complete)s, %(exit_code)s::integer, %(log_path)s,
-    %(log_tail)s, %(manifests)s::json)
+SELECT * FROM finish_run(%s)
 
 -- name: insert_manifest
 INSERT INTO data_manifest (project, datasetid, dataid, version, location, files, bytes, rows, schema, fingerprint,
@@ -112,8 +107,13 @@ WHERE project = %(project)s AND jobid = %(jobid)s AND dataid = %(dataid)s AND st
 SELECT refusals, refusal::text FROM job_status
 WHERE project = %(project)s AND jobid = %(jobid)s AND dataid = %(dataid)s
 
--- name: release_inputs
-DELETE FROM datastatus WHERE locktype = 'IN' AND reader = %(reader)s
+-- name: release_input
+DELETE FROM datastatus
+WHERE project = %(project)s AND datasetid = %(datasetid)s AND dataid = %(dataid)s AND locktype = 'IN'
+  AND reader = %(reader)s
+
+-- name: inputs_read
+SELECT inputs FROM run WHERE runid = %(runid)s
 
 -- name: end_run
 UPDATE run

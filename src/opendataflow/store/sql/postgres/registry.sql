@@ -137,7 +137,9 @@ FROM run WHERE runid = %(runid)s
 -- name: runs_of
 SELECT runid, project, jobid, dataid, attempt, status, owner, claimed_at, ended_at, exit_code, message, answers,
        inputs, log_path, log_tail
-FROM run WHERE project = %(project)s AND jobid = %(jobid)s AND dataid = %(dataid)s ORDER BY runid DESC LIMIT %(limit)s
+FROM run WHERE runid IN (SELECT h.runid FROM history h
+                    WHERE h.project = %(project)s AND h.kind = 'job' AND h.name = %(jobid)s AND h.dataid = %(dataid)s)
+ORDER BY runid DESC LIMIT %(limit)s
 
 -- name: history_of
 SELECT at, kind, name, dataid, old_status, new_status, runid, actor

@@ -5,7 +5,8 @@
 SELECT store_id, environment, (SELECT max(version) FROM migration) FROM store
 
 -- name: act_as
-UPDATE store SET actor = :actor
+-- Every transaction of ours gets a token of its own with its signature; most do not use it.
+UPDATE store SET actor = :actor, last_token = last_token + 1 RETURNING last_token
 
 -- name: stop_acting
 UPDATE store SET actor = 'direct SQL'
@@ -49,12 +50,12 @@ FROM job_status s
 WHERE s.project = :project AND s.jobid = :jobid
   AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting <= 0 AND s.parked_until IS NULL
   AND (SELECT shared_waiting FROM job WHERE project = :project AND jobid = :jobid) <= 0
-  AND NOT EXISTS (
+  AND (s.status = 'PENDING' OR NOT EXISTS (
       SELECT 1 FROM job_dataset o CROSS JOIN datastatus r
       WHERE o.project = :project AND o.jobid = :jobid AND o.itemtype = 'OUT'
         AND r.project = o.dataset_project AND r.datasetid = o.datasetid AND r.dataid = s.dataid
-        AND r.locktype = 'IN' AND r.status = 'RUNNING')
-ORDER BY s.sortkey, s.dataid LIMIT 1 OFFSET :offset
+        AND r.locktype = 'IN' AND r.status = 'RUNNING'))
+ORDER BY s.sortkey, s.dataid LIMIT :limit OFFSET :offset
 
 -- name: get_candidate
 SELECT dataid, status, waiting, attempts, parked_until, owner, lease_until
@@ -178,8 +179,9 @@ WHERE dataid = :dataid AND locktype = 'OUT' AND reader = '' AND status = 'RUNNIN
     (SELECT dataset_project, datasetid FROM job_dataset
      WHERE project = :project AND jobid = :jobid AND itemtype = 'OUT')
 
--- name: release_inputs
-DELETE FROM datastatus WHERE locktype = 'IN' AND reader = :reader
+-- name: release_input
+DELETE FROM datastatus
+WHERE project = :project AND datasetid = :datasetid AND dataid = :dataid AND locktype = 'IN' AND reader = :reader
 
 -- name: end_run
 UPDATE run
@@ -189,6 +191,9 @@ WHERE runid = :runid
 
 -- name: run_status
 SELECT status, message FROM run WHERE runid = :runid
+
+-- name: inputs_read
+SELECT inputs FROM run WHERE runid = :runid
 
 -- name: suspects
 -- Live claims whose lease has run out, and those of this host, which can be looked at.

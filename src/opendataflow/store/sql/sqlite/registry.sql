@@ -137,7 +137,9 @@ FROM run WHERE runid = :runid
 -- name: runs_of
 SELECT runid, project, jobid, dataid, attempt, status, owner, claimed_at, ended_at, exit_code, message, answers,
        inputs, log_path, log_tail
-FROM run WHERE project = :project AND jobid = :jobid AND dataid = :dataid ORDER BY runid DESC LIMIT :limit
+FROM run WHERE runid IN (SELECT h.runid FROM history h
+                    WHERE h.project = :project AND h.kind = 'job' AND h.name = :jobid AND h.dataid = :dataid)
+ORDER BY runid DESC LIMIT :limit
 
 -- name: history_of
 SELECT at, kind, name, dataid, old_status, new_status, runid, actor

@@ -119,7 +119,6 @@ CREATE TABLE datastatus (
     CHECK (locktype = 'IN' OR reader = ''),
     PRIMARY KEY (project, datasetid, dataid, locktype, reader)
 ) WITH (fillfactor = 80);
-CREATE INDEX datastatus_reader ON datastatus (reader) WHERE locktype = 'IN';
 
 CREATE TABLE data_manifest (
     project      text COLLATE "C" NOT NULL,
@@ -160,10 +159,9 @@ CREATE TABLE run (
     log_path      text,
     log_tail      text NOT NULL DEFAULT ''
 ) WITH (fillfactor = 80);
-CREATE INDEX run_of ON run (project, jobid, dataid, runid);
 
 CREATE TABLE history (
-    id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id         bigint GENERATED ALWAYS AS IDENTITY,
     at         timestamptz NOT NULL DEFAULT clock_timestamp(),
     kind       text NOT NULL CHECK (kind IN ('job', 'chunk')),
     project    text COLLATE "C" NOT NULL,
@@ -174,6 +172,7 @@ CREATE TABLE history (
     runid      bigint,
     actor      text NOT NULL
 );
+-- Also the way to the runs of a dataid: every change of a run is here with its number.
 CREATE INDEX history_of ON history (project, kind, name, dataid, id);
 CREATE INDEX history_at ON history USING brin (at);
 
@@ -299,8 +298,10 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
+-- Only for what is written by hand: our own sessions name themselves and know what they write.
 CREATE TRIGGER datastatus_arrives BEFORE INSERT ON datastatus
-FOR EACH ROW EXECUTE FUNCTION datastatus_arrives();
+FOR EACH ROW WHEN (NEW.project = '' OR nullif(current_setting('dataflow.actor', true), '') IS NULL)
+EXECUTE FUNCTION datastatus_arrives();
 
 CREATE FUNCTION datastatus_before_update() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -314,7 +315,7 @@ BEGIN
     RETURN NEW;
 END $$;
 CREATE TRIGGER datastatus_before_update BEFORE UPDATE ON datastatus
-FOR EACH ROW EXECUTE FUNCTION datastatus_before_update();
+FOR EACH ROW WHEN (NEW.modified = OLD.modified) EXECUTE FUNCTION datastatus_before_update();
 
 -- RESUBMIT, however it is set: PENDING and HOLD stay (but are tried at once, not after their backoff), RUNNING means
 -- again after this run, and a person's RESUBMIT gives the job all its attempts back.
@@ -345,7 +346,8 @@ BEGIN
     RETURN NEW;
 END $$;
 CREATE TRIGGER job_status_before_update BEFORE UPDATE OF status, project, jobid, dataid ON job_status
-FOR EACH ROW EXECUTE FUNCTION job_status_before_update();
+FOR EACH ROW WHEN (NEW.status = 'RESUBMIT' OR NEW.modified = OLD.modified)
+EXECUTE FUNCTION job_status_before_update();
 
 CREATE FUNCTION job_status_changed() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -407,16 +409,14 @@ BEGIN
 END $$;
 
 -- The two hot verbs, each one round trip and one transaction; store/loop.py has the same steps for SQLite -------------
-CREATE FUNCTION claim_run(
-    p_project text, p_jobid text, p_dataid text,
-    p_in_projects text[], p_in_datasets text[], p_in_dataids text[], p_in_versions bigint[],
-    p_out_projects text[], p_out_datasets text[],
-    p_owner text, p_host text, p_pid bigint, p_pid_started bigint, p_guard_pid bigint, p_guard_started bigint,
-    p_lease_seconds double precision, p_concurrency integer, p_answers json, p_inputs json,
-    OUT o_runid bigint, OUT o_attempt integer, OUT o_deaths integer)
+CREATE FUNCTION claim_run(p jsonb, OUT o_runid bigint, OUT o_attempt integer, OUT o_deaths integer)
 LANGUAGE plpgsql AS $$
 DECLARE
     moment timestamptz := clock_timestamp();
+    p_project text := p->>'project';
+    p_jobid text := p->>'jobid';
+    p_dataid text := p->>'dataid';
+    chunk jsonb; -- [project, datasetid, dataid, version]
     n integer;
 BEGIN
     -- Nobody waits for a row that another runner is just taking.
@@ -427,69 +427,75 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
-    IF p_concurrency IS NOT NULL THEN
+    IF p->>'concurrency' IS NOT NULL THEN
         PERFORM 1 FROM job j WHERE j.project = p_project AND j.jobid = p_jobid FOR UPDATE;
         SELECT count(*) INTO n FROM job_status s
         WHERE s.project = p_project AND s.jobid = p_jobid AND s.status = 'RUNNING';
-        IF n >= p_concurrency THEN
+        IF n >= (p->>'concurrency')::integer THEN
             RETURN;
         END IF;
     END IF;
     -- SHARE: whoever would close an input must wait for this claim, or this claim sees it closed. A row that is
     -- being changed counts as changed: waiting for it while holding the job's row could deadlock.
-    FOR i IN 1 .. cardinality(p_in_projects) LOOP
+    FOR chunk IN SELECT * FROM jsonb_array_elements(p->'inputs') LOOP
         PERFORM 1 FROM datastatus c
-        WHERE c.project = p_in_projects[i] AND c.datasetid = p_in_datasets[i] AND c.dataid = p_in_dataids[i]
+        WHERE c.project = chunk->>0 AND c.datasetid = chunk->>1 AND c.dataid = chunk->>2
           AND c.locktype = 'OUT' AND c.reader = '' AND c.status = 'READY'
-          AND c.version IS NOT DISTINCT FROM p_in_versions[i]
+          AND c.version IS NOT DISTINCT FROM (chunk->>3)::bigint
         FOR SHARE SKIP LOCKED;
         IF NOT FOUND THEN
             RETURN;
         END IF;
     END LOOP;
-    o_runid := nextval('run_token');
-    FOR i IN 1 .. cardinality(p_out_projects) LOOP
-        INSERT INTO datastatus AS d (project, datasetid, dataid, locktype, jobid, status, modified)
-        VALUES (p_out_projects[i], p_out_datasets[i], p_dataid, 'OUT', p_jobid, 'RUNNING', moment)
-        ON CONFLICT (project, datasetid, dataid, locktype, reader)
-        DO UPDATE SET status = 'RUNNING', jobid = excluded.jobid, modified = excluded.modified;
-        -- Looked at after the chunk is locked: no reader can slip in between.
-        PERFORM 1 FROM datastatus r
-        WHERE r.project = p_out_projects[i] AND r.datasetid = p_out_datasets[i] AND r.dataid = p_dataid
-          AND r.locktype = 'IN' AND r.status = 'RUNNING';
+    FOR chunk IN SELECT * FROM jsonb_array_elements(p->'outputs') LOOP
+        -- A chunk that was there before is locked first and then looked at: no reader can slip in between.
+        PERFORM 1 FROM datastatus c
+        WHERE c.project = chunk->>0 AND c.datasetid = chunk->>1 AND c.dataid = p_dataid AND c.locktype = 'OUT'
+          AND c.reader = ''
+        FOR UPDATE;
         IF FOUND THEN
-            RAISE EXCEPTION 'an output is being read' USING ERRCODE = 'DF001';
+            PERFORM 1 FROM datastatus r
+            WHERE r.project = chunk->>0 AND r.datasetid = chunk->>1 AND r.dataid = p_dataid AND r.locktype = 'IN'
+              AND r.status = 'RUNNING';
+            IF FOUND THEN
+                RETURN;
+            END IF;
         END IF;
     END LOOP;
+    o_runid := nextval('run_token');
+    INSERT INTO datastatus AS d (project, datasetid, dataid, locktype, jobid, status, modified)
+    SELECT x->>0, x->>1, p_dataid, 'OUT', p_jobid, 'RUNNING', moment FROM jsonb_array_elements(p->'outputs') x
+    ON CONFLICT (project, datasetid, dataid, locktype, reader)
+    DO UPDATE SET status = 'RUNNING', jobid = excluded.jobid, modified = excluded.modified;
     UPDATE job_status s
-    SET status = 'RUNNING', runid = o_runid, owner = p_owner, host = p_host,
-        lease_until = moment + make_interval(secs => p_lease_seconds), attempts = s.attempts + 1, again = 0,
-        parked_until = NULL, modified = moment
+    SET status = 'RUNNING', runid = o_runid, owner = p->>'owner', host = p->>'host',
+        lease_until = moment + make_interval(secs => (p->>'lease_seconds')::double precision),
+        attempts = s.attempts + 1, again = 0, parked_until = NULL, modified = moment
     WHERE s.project = p_project AND s.jobid = p_jobid AND s.dataid = p_dataid
     RETURNING s.attempts, s.deaths INTO o_attempt, o_deaths;
     INSERT INTO run (runid, project, jobid, dataid, attempt, owner, host, pid, pid_started, guard_pid, guard_started,
                      claimed_at, answers, inputs)
-    VALUES (o_runid, p_project, p_jobid, p_dataid, o_attempt, p_owner, p_host, p_pid, p_pid_started, p_guard_pid,
-            p_guard_started, moment, p_answers, p_inputs);
-    FOR i IN 1 .. cardinality(p_in_projects) LOOP
-        INSERT INTO datastatus (project, datasetid, dataid, locktype, reader, jobid, status, modified)
-        VALUES (p_in_projects[i], p_in_datasets[i], p_in_dataids[i], 'IN', o_runid::text, p_jobid, 'RUNNING', moment);
-    END LOOP;
+    VALUES (o_runid, p_project, p_jobid, p_dataid, o_attempt, p->>'owner', p->>'host', (p->>'pid')::bigint,
+            (p->>'pid_started')::bigint, (p->>'guard_pid')::bigint, (p->>'guard_started')::bigint, moment,
+            (p->>'answers')::json, (p->'inputs')::json);
+    INSERT INTO datastatus (project, datasetid, dataid, locktype, reader, jobid, status, modified)
+    SELECT x->>0, x->>1, x->>2, 'IN', o_runid::text, p_jobid, 'RUNNING', moment
+    FROM jsonb_array_elements(p->'inputs') x;
 END $$;
 
--- What becomes of the job was decided by store/loop.py for both cases, RESUBMIT set meanwhile (index 2) or not (1).
-CREATE FUNCTION finish_run(
-    p_project text, p_jobid text, p_dataid text, p_runid bigint,
-    p_statuses text[], p_run_statuses text[], p_attempts integer[], p_deaths integer[], p_retry_in double precision[],
-    p_messages text[], p_complete boolean, p_exit_code integer, p_log_path text, p_log_tail text, p_manifests json,
-    OUT o_case integer, OUT o_earlier text)
-LANGUAGE plpgsql AS $$
+-- What becomes of the job was decided by store/loop.py for both cases: `ends` has RESUBMIT not set while it ran, then set.
+CREATE FUNCTION finish_run(p jsonb, OUT o_case integer, OUT o_earlier text) LANGUAGE plpgsql AS $$
 DECLARE
     moment timestamptz := clock_timestamp();
-    m record;
+    p_project text := p->>'project';
+    p_jobid text := p->>'jobid';
+    p_dataid text := p->>'dataid';
+    p_runid bigint := (p->>'runid')::bigint;
+    e jsonb;
+    m jsonb;
 BEGIN
     -- The token is in the WHERE: a run that outlived its lease must change nothing.
-    SELECT s.again + 1 INTO o_case FROM job_status s
+    SELECT s.again INTO o_case FROM job_status s
     WHERE s.project = p_project AND s.jobid = p_jobid AND s.dataid = p_dataid AND s.runid = p_runid
       AND s.status = 'RUNNING'
     FOR UPDATE;
@@ -497,39 +503,44 @@ BEGIN
         SELECT r.status INTO o_earlier FROM run r WHERE r.runid = p_runid;
         RETURN;
     END IF;
+    e := p->'ends'->o_case;
     UPDATE job_status s
-    SET status = p_statuses[o_case], again = 0, attempts = p_attempts[o_case], deaths = p_deaths[o_case],
-        parked_until = moment + make_interval(secs => p_retry_in[o_case]), refusals = 0, owner = NULL, host = NULL,
-        lease_until = NULL, modified = moment
+    SET status = e->>'status', again = 0, attempts = (e->>'attempts')::integer, deaths = (e->>'deaths')::integer,
+        parked_until = moment + make_interval(secs => (e->>'retry_in')::double precision), refusals = 0, owner = NULL,
+        host = NULL, lease_until = NULL, modified = moment
     WHERE s.project = p_project AND s.jobid = p_jobid AND s.dataid = p_dataid;
-    IF p_complete THEN
-        FOR m IN SELECT * FROM json_to_recordset(p_manifests) AS x(
-            project text, datasetid text, location text, files bigint, bytes bigint, rows bigint, schema text,
-            fingerprint text, validated boolean) ORDER BY 1, 2
-        LOOP
+    IF (p->>'complete')::boolean THEN
+        FOR m IN SELECT * FROM jsonb_array_elements(p->'manifests') LOOP
             UPDATE datastatus d
-            SET status = CASE p_statuses[o_case] WHEN 'COMPLETE' THEN 'READY' ELSE 'RESUBMIT' END, version = p_runid,
-                location = m.location, fingerprint = m.fingerprint,
-                validated_at = CASE WHEN m.validated THEN moment END, modified = moment
-            WHERE d.project = m.project AND d.datasetid = m.datasetid AND d.dataid = p_dataid AND d.locktype = 'OUT'
-              AND d.reader = '';
-            INSERT INTO data_manifest (project, datasetid, dataid, version, location, files, bytes, rows, schema,
-                                       fingerprint, validated_at, created_at)
-            VALUES (m.project, m.datasetid, p_dataid, p_runid, m.location, m.files, m.bytes, m.rows, m.schema,
-                    m.fingerprint, CASE WHEN m.validated THEN moment END, moment);
+            SET status = CASE e->>'status' WHEN 'COMPLETE' THEN 'READY' ELSE 'RESUBMIT' END, version = p_runid,
+                location = m->>'location', fingerprint = m->>'fingerprint',
+                validated_at = CASE WHEN (m->>'validated')::boolean THEN moment END, modified = moment
+            WHERE d.project = m->>'project' AND d.datasetid = m->>'datasetid' AND d.dataid = p_dataid
+              AND d.locktype = 'OUT' AND d.reader = '';
+            IF m->>'location' IS NOT NULL THEN -- data without a place has nothing to list
+                INSERT INTO data_manifest (project, datasetid, dataid, version, location, files, bytes, rows, schema,
+                                           fingerprint, validated_at, created_at)
+                VALUES (m->>'project', m->>'datasetid', p_dataid, p_runid, m->>'location', (m->>'files')::bigint,
+                        (m->>'bytes')::bigint, (m->>'rows')::bigint, m->>'schema', m->>'fingerprint',
+                        CASE WHEN (m->>'validated')::boolean THEN moment END, moment);
+            END IF;
         END LOOP;
-    ELSIF p_statuses[o_case] = 'FAILED' THEN
+    ELSIF e->>'status' = 'FAILED' THEN
         UPDATE datastatus d SET status = 'FAILED', modified = moment
         WHERE d.dataid = p_dataid AND d.locktype = 'OUT' AND d.reader = '' AND d.status = 'RUNNING'
           AND (d.project, d.datasetid) IN
               (SELECT l.dataset_project, l.datasetid FROM job_dataset l
                WHERE l.project = p_project AND l.jobid = p_jobid AND l.itemtype = 'OUT');
     END IF;
-    DELETE FROM datastatus d WHERE d.locktype = 'IN' AND d.reader = p_runid::text;
+    FOR m IN SELECT * FROM jsonb_array_elements(p->'inputs') LOOP
+        DELETE FROM datastatus d
+        WHERE d.project = m->>0 AND d.datasetid = m->>1 AND d.dataid = m->>2 AND d.locktype = 'IN'
+          AND d.reader = p->>'runid';
+    END LOOP;
     UPDATE run r
-    SET status = p_run_statuses[o_case], ended_at = moment, exit_code = p_exit_code, message = p_messages[o_case],
-        log_path = coalesce(p_log_path, r.log_path),
-        log_tail = CASE p_log_tail WHEN '' THEN r.log_tail ELSE p_log_tail END
+    SET status = e->>'run_status', ended_at = moment, exit_code = (p->>'exit_code')::integer, message = e->>'message',
+        log_path = coalesce(p->>'log_path', r.log_path),
+        log_tail = CASE p->>'log_tail' WHEN '' THEN r.log_tail ELSE p->>'log_tail' END
     WHERE r.runid = p_runid;
 END $$;
 

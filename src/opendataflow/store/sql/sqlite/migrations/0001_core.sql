@@ -91,7 +91,7 @@ CREATE TABLE job_status (
     sortkey      TEXT GENERATED ALWAYS AS (
                      rtrim(dataid, '0123456789')
                      || printf('%03d', length(ltrim(substr(dataid, length(rtrim(dataid, '0123456789')) + 1), '0')))
-                     || ltrim(substr(dataid, length(rtrim(dataid, '0123456789')) + 1), '0')) VIRTUAL,
+                     || ltrim(substr(dataid, length(rtrim(dataid, '0123456789')) + 1), '0')) STORED,
     PRIMARY KEY (project, jobid, dataid)
 ) WITHOUT ROWID;
 -- The next claim is a seek in this index, however many chunks are done.
@@ -121,7 +121,6 @@ CREATE TABLE datastatus (
     CHECK (locktype = 'IN' OR reader = ''),
     PRIMARY KEY (project, datasetid, dataid, locktype, reader)
 ) WITHOUT ROWID;
-CREATE INDEX datastatus_reader ON datastatus (reader) WHERE locktype = 'IN';
 
 CREATE TABLE data_manifest (
     project      TEXT NOT NULL,
@@ -162,7 +161,6 @@ CREATE TABLE run (
     log_path      TEXT,
     log_tail      TEXT NOT NULL DEFAULT ''
 );
-CREATE INDEX run_of ON run (project, jobid, dataid, runid);
 
 CREATE TABLE history (
     id         INTEGER PRIMARY KEY,
@@ -176,8 +174,8 @@ CREATE TABLE history (
     runid      INTEGER,
     actor      TEXT NOT NULL
 );
+-- Also the way to the runs of a dataid: every change of a run is here with its number.
 CREATE INDEX history_of ON history (project, kind, name, dataid, id);
-CREATE INDEX history_at ON history (at);
 
 CREATE TRIGGER history_is_append_only_1 BEFORE UPDATE ON history
 BEGIN

@@ -1,0 +1,58 @@
+# Everything a person types here. Bare `make` lists it.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+export PYTHONPATH := tests:$(PYTHONPATH)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup java demo test check lint types imports bench clean lock
+
+help: ## list the targets
+	@echo "OpenDataFlow: make TARGET"
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  \1\t\2/' | expand -t 12
+
+setup: $(VENV)/.done java ## make .venv with everything in it, and find or install Java
+
+$(VENV)/.done: pyproject.toml requirements.lock
+	@echo "==> Setting up $(VENV) (once; a few minutes on a new machine)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Python 3.11 or newer is needed; found $$($(PYTHON) --version). Try: make PYTHON=python3.12 setup"; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
+		|| { echo "Python's venv module is missing. On Debian: apt-get install -y python3-venv"; exit 2; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+java: # Java 17 or newer: the one thing pip cannot bring
+	@sh scripts/java.sh
+
+demo: setup ## run a daily feed through an outage and heal it, embedded (about a minute)
+	@$(BIN)/python -m compileall -q src
+	@$(BIN)/python examples/daily_feed/demo.py
+
+test: setup ## run the tests: SQLite, PostgreSQL and Spark, all real
+	@echo "==> Running the tests (real SQLite, PostgreSQL and Spark; some minutes)"
+	@$(BIN)/python -m compileall -q src tests
+	@$(BIN)/python -m pytest -n 2 --dist worksteal && echo "==> All tests passed."
+
+lint: setup
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+types: setup
+	@$(BIN)/mypy
+
+imports: setup
+	@$(BIN)/lint-imports
+
+check: lint types imports test ## lint + types + import rules + tests: run it before every commit
+
+bench: setup ## measure what is claimed, as ratios against the alternative in the same run (some minutes)
+	@$(BIN)/python -m compileall -q src
+	@$(BIN)/python bench/runjob.py; $(BIN)/python bench/claims.py
+
+lock: setup ## write requirements.lock anew from pyproject.toml
+	@$(BIN)/uv pip compile --quiet --no-emit-index-url --no-annotate --no-header --group dev \
+		--python-version 3.11 pyproject.toml -o requirements.lock
+
+clean: ## remove what was made
+	rm -rf $(VENV) demo-work dist build .mypy_cache .ruff_cache .hypothesis

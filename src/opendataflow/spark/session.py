@@ -1,0 +1,71 @@
+"""The one place that builds a Spark session."""
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+DEFAULT_MASTER = "local[*]"
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+# Python loggers of the bridge to the JVM: they print stack traces of what is raised to us anyway.
+_NOISY_LOGGERS = ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger")
+
+
+def start_session(settings: Mapping[str, Any], *, name: str, scratch: str) -> SparkSession:
+    """A session on the master that the project names, or on this machine; the project's `conf` wins over ours."""
+    master = str(settings.get("master") or DEFAULT_MASTER)
+    conf = {key: _text(value) for key, value in (settings.get("conf") or {}).items()}
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # A worker is started by `python -m`: a `random.py` in somebody's current folder must not replace the real one.
+    os.environ.setdefault("PYTHONSAFEPATH", "1")
+    for logger in _NOISY_LOGGERS:
+        logging.getLogger(logger).setLevel(logging.CRITICAL + 1)
+    if master.startswith("sc://"):
+        builder = SparkSession.builder.remote(master).appName(name)
+        defaults = _everywhere()
+    else:
+        builder = SparkSession.builder.master(master).appName(name)
+        defaults = _everywhere() | _own_jvm(scratch) | (_this_machine(scratch) if master.startswith("local") else {})
+        if _JAVA_OPTIONS in conf:
+            conf[_JAVA_OPTIONS] = f"{defaults[_JAVA_OPTIONS]} {conf[_JAVA_OPTIONS]}"  # of two, Java takes the last
+    for key, value in (defaults | conf).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _everywhere() -> dict[str, str]:
+    return {
+        "spark.sql.session.timeZone": "UTC",
+        # Not INT96, which other readers take for a timestamp without zone, and which has no statistics.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    }
+
+
+def _own_jvm(scratch: str) -> dict[str, str]:
+    """For a driver that runs here, whatever its executors are."""
+    return {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.warehouse.dir": os.path.join(scratch, "warehouse"),
+        _JAVA_OPTIONS: f'-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()} "-Djava.io.tmpdir={scratch}"',
+    }
+
+
+def _this_machine(scratch: str) -> dict[str, str]:
+    cores = len(os.sched_getaffinity(0))
+    return {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.local.dir": scratch,
+        # Two hundred are for clusters; AQE joins what is too small.
+        "spark.sql.shuffle.partitions": str(4 * cores),
+    }
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,89 @@
+"""What the child is told: one chunk of one pipeline, as the runner wrote it to a JSON file.
+
+    {"home": "/project", "slug": "clean", "transformations": ["drop_cancelled"], "dataid": "2013-01-01", "runid": 7,
+     "spark": {"master": "local[*]", "conf": {}},
+     "sources": [{"datasetid": "flights", "location": "/data/flights/2013-01-01.csv", "format": "csv",
+                  "options": {"header": true}, "schema": {"carrier": "string"}}],
+     "destination": {"datasetid": "clean", "location": "/data/clean/dataid=2013-01-01/_runs/7", "format": "parquet",
+                     "options": {}, "schema": null}}
+
+It holds no secrets: passwords reach the child through its environment only.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+FORMATS = ("csv", "json", "parquet", "orc", "text")
+DEFAULT_FORMAT = "parquet"
+_SUFFIXES = {
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".parquet": "parquet",
+    ".orc": "orc",
+    ".txt": "text",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """A chunk's files: where they are or go, and how they are to be read or written."""
+
+    datasetid: str
+    location: str
+    format: str
+    options: Mapping[str, Any]
+    schema: Mapping[str, str] | None
+
+    @property
+    def is_local(self) -> bool:
+        return "://" not in self.location
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChunkSpec:
+    home: str
+    slug: str
+    transformations: tuple[str, ...]
+    dataid: str
+    runid: int
+    spark: Mapping[str, Any]
+    sources: tuple[Place, ...]
+    destination: Place
+
+    @property
+    def name(self) -> str:
+        return f"{self.slug}/{self.dataid}"
+
+
+def chunk_spec(fields: Mapping[str, Any]) -> ChunkSpec:
+    """The spec of a JSON object; a missing key is a KeyError, since only the runner writes it."""
+    return ChunkSpec(
+        home=fields["home"],
+        slug=fields["slug"],
+        transformations=tuple(fields["transformations"]),
+        dataid=fields["dataid"],
+        runid=fields["runid"],
+        spark=fields["spark"],
+        sources=tuple(_place(source) for source in fields["sources"]),
+        destination=_place(fields["destination"]),
+    )
+
+
+def _place(fields: Mapping[str, Any]) -> Place:
+    location = fields["location"]
+    return Place(
+        datasetid=fields["datasetid"],
+        location=location,
+        format=fields.get("format") or format_of(location),
+        options=fields.get("options") or {},
+        schema=fields.get("schema"),
+    )
+
+
+def format_of(location: str) -> str:
+    """The format that a file's name tells, compressed or not; Parquet where it tells nothing."""
+    name = location.rpartition("/")[2].removesuffix(".gz").removesuffix(".bz2").removesuffix(".zst")
+    return next((known for suffix, known in _SUFFIXES.items() if name.endswith(suffix)), DEFAULT_FORMAT)

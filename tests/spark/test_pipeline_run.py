@@ -1,0 +1,280 @@
+"""One PySpark chunk through the installed command: claimed, run on Spark, audited, published, healed.
+
+Each run starts a JVM, which takes seconds: a test here tells a whole story.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+from support.projects import DATAFLOW, Project
+
+DAY, NEXT, THIRD = "2025-11-01", "2025-11-02", "2025-11-03"
+PROJECT = """\
+name: Shop
+environments:
+  dev: {root: ./data}
+spark:
+  master: local[2]
+datasets:
+  orders:
+    path: "orders/{dataid}.csv"
+    format: csv
+    schema: {order: int, item: string, amount: double, at: timestamp}
+    partitions: {daily: 2025-11-01..2025-11-03}
+  prices: {path: prices.csv, format: csv, partitions: none}
+  priced: {path: priced}
+  report: {path: "report/{dataid}.txt"}
+jobs:
+  tell:
+    script: jobs/tell.sh
+    inputs: [priced]
+    outputs: [report]
+pipelines:
+  - slug: price_orders
+    sources: [orders, prices]
+    destination: priced
+    transformations: [drop_returns, add_price.py]
+"""
+DROP_RETURNS = """\
+from pyspark.sql import functions as F
+
+
+def run(df):
+    print("dropping returns")
+    return df.filter(F.col("amount") > 0)
+"""
+ADD_PRICE = """\
+from pyspark.sql import functions as F
+
+
+def run(df, prices):
+    total = (F.col("amount") * F.col("price")).alias("total")
+    return df.join(prices, on="item", how="inner").select("order", "item", "at", total)
+"""
+# Where a file `slow` lies in the project, the write goes on for hours.
+SLOW = """\
+import os
+
+
+def run(df):
+    if os.path.exists(os.path.join(os.path.dirname(__file__), "slow")):
+        many = df.sparkSession.range(10**13)
+        df = df.crossJoin(many.filter("id % 1000000007 = 5").select())
+    return df
+"""
+
+
+@pytest.fixture
+def shop(sqlite_project: Project) -> Project:
+    sqlite_project.apply(PROJECT)
+    sqlite_project.write("pipelines/price_orders/drop_returns.py", DROP_RETURNS)
+    sqlite_project.write("pipelines/price_orders/add_price.py", ADD_PRICE)
+    sqlite_project.write("data/prices.csv", "item,price\nnut,0.5\nbolt,2\n")
+    for day in (DAY, NEXT, THIRD):
+        sqlite_project.write(
+            f"data/orders/{day}.csv",
+            f"order,item,amount,at\n1,nut,4,{day}T10:00:00Z\n2,bolt,-1,{day}T11:00:00Z\n3,bolt,3,{day}T12:00:00Z\n",
+        )
+        assert sqlite_project.dataflow("ready", "orders", day).returncode == 0
+    assert sqlite_project.dataflow("ready", "prices", "full").returncode == 0
+    return sqlite_project
+
+
+def published(project: Project, dataid: str) -> dict[str, Any]:
+    """The chunk as the store knows it, with the manifest of its version."""
+    columns = (
+        "c.status c.version c.location m.files m.bytes m.rows m.schema c.fingerprint m.fingerprint".split()
+    )
+    rows = project.sql(
+        f"SELECT {', '.join(columns)} FROM datastatus c LEFT JOIN data_manifest m ON m.project = c.project AND "
+        "m.datasetid = c.datasetid AND m.dataid = c.dataid AND m.version = c.version "
+        f"WHERE c.locktype = 'OUT' AND c.datasetid = 'priced' AND c.dataid = '{dataid}'"
+    )
+    return dict(zip(columns, rows[0], strict=True))
+
+
+def read(location: str) -> list[dict[str, Any]]:
+    return sorted(pyarrow.parquet.read_table(location).to_pylist(), key=lambda row: row["order"])
+
+
+def test_a_pipeline_publishes_a_chunk_that_a_script_consumes_and_resubmit_repoints(shop: Project) -> None:
+    done = shop.dataflow("run", "price_orders")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "dropping returns\n"
+    assert f"price_orders/{DAY}" in done.stderr
+    assert len(done.stderr.splitlines()) == 1, f"Spark's noise is in the log:\n{done.stderr}"
+
+    chunk = published(shop, DAY)
+    run = chunk["c.version"]
+    folder = shop.folder / "data" / "priced" / f"dataid={DAY}"
+    assert (chunk["c.status"], chunk["c.location"]) == ("READY", str(folder / "_runs" / str(run)))
+    table = pyarrow.parquet.read_table(chunk["c.location"])
+    assert {field.name: str(field.type) for field in table.schema} == {
+        "order": "int32", "item": "string", "at": "timestamp[us, tz=UTC]", "total": "double",
+    }  # fmt: skip
+    assert [(row["order"], row["item"], row["total"]) for row in read(chunk["c.location"])] == [
+        (1, "nut", 2.0),
+        (3, "bolt", 6.0),
+    ]
+    parts = list(Path(chunk["c.location"]).glob("*.parquet"))
+    assert (chunk["m.files"], chunk["m.bytes"], chunk["m.rows"]) == (1, parts[0].stat().st_size, 2)
+    assert json.loads(chunk["m.schema"]) == {
+        "order": "int",
+        "item": "string",
+        "at": "timestamp",
+        "total": "double",
+    }
+    assert chunk["c.fingerprint"] == chunk["m.fingerprint"] is not None
+
+    tell = shop.script("jobs/tell.sh", 'echo "$priced_location" > "$report_location"')
+    told = shop.runjob(tell)
+    assert told.returncode == 0, told.stderr
+    assert (shop.folder / "data" / "report" / f"{DAY}.txt").read_text().strip() == chunk["c.location"]
+
+    assert shop.dataflow("resubmit", "price_orders", DAY).returncode == 0
+    assert published(shop, DAY)["c.status"] != "READY"
+    again = shop.dataflow("run", "price_orders", "--dataid", DAY)
+    assert again.returncode == 0, again.stderr
+    second = published(shop, DAY)
+    assert second["c.version"] > run
+    assert second["c.location"] == str(folder / "_runs" / str(second["c.version"]))
+    assert read(second["c.location"]) == read(chunk["c.location"])
+    assert list((shop.folder / ".dataflow" / "runs").iterdir()) == []
+    assert not {"spark-warehouse", "metastore_db", "derby.log", "artifacts"} & set(os.listdir(shop.folder))
+
+
+def test_a_transformation_that_fails_is_told_in_a_sentence_and_nothing_becomes_visible(shop: Project) -> None:
+    file = "pipelines/price_orders/add_price.py"
+
+    def fails(source: str) -> str:
+        (shop.folder / file).unlink(missing_ok=True)
+        if source:
+            shop.write(file, source)
+        failed = shop.dataflow("run", "price_orders")
+        assert failed.returncode == 1, failed.stderr
+        return failed.stderr
+
+    raised = fails("def run(df, prices):\n    raise ValueError('no price for 7 items')\n")
+    assert f"price_orders/{DAY}: {file}:2: ValueError: no price for 7 items\n" in raised
+    assert f'  File "{file}", line 2, in run' in raised
+    assert "site-packages" not in raised
+    nothing = fails("\ndef run(df, prices):\n    df.join(prices, on='item', how='inner')\n")
+    assert f"price_orders/{NEXT}: {file}:2: `run` returned None; end it with `return df`\n" in nothing
+    missing = fails("")
+    assert (
+        f"price_orders/{THIRD}: {file}: there is no transformation 'add_price' here: No such file" in missing
+    )
+
+    assert set(shop.statuses("price_orders").values()) == {"FAILED"}
+    for day in (DAY, NEXT, THIRD):
+        chunk = published(shop, day)
+        assert (chunk["c.status"], chunk["m.rows"]) == ("FAILED", None)
+    assert list(shop.folder.glob("data/priced/**/*.parquet")) == []
+    assert list((shop.folder / ".dataflow" / "runs").iterdir()) == []
+
+
+class SlowRun:
+    """A run in the background that has begun to write and will not end by itself."""
+
+    def __init__(self, project: Project) -> None:
+        self.runner = project.start(DATAFLOW, "run", "price_orders", "--dataid", DAY)
+        self.child, self.jvm = 0, 0
+        try:
+            self._wait_until_it_writes(project.folder / "data" / "priced" / f"dataid={DAY}" / "_runs")
+        except BaseException:
+            self.runner.kill()
+            raise
+
+    def _wait_until_it_writes(self, runs: Path) -> None:
+        give_up = time.monotonic() + 90
+        while time.monotonic() < give_up:
+            newest = max((int(path.name) for path in runs.glob("*")), default=0)
+            if (runs / str(newest) / "_temporary").exists():
+                below = descendants(self.runner.pid)
+                self.jvm = next(
+                    pid for pid, command in below.items() if "org.apache.spark.deploy.SparkSubmit" in command
+                )
+                self.child = next(
+                    pid for pid, command in below.items() if "-m opendataflow.spark.child" in command
+                )
+                return
+            assert self.runner.poll() is None, self.runner.communicate()
+            time.sleep(0.05)
+        raise AssertionError("the run did not begin to write")
+
+    def end(self) -> tuple[int, str]:
+        _, stderr = self.runner.communicate(timeout=60)
+        return self.runner.returncode, stderr
+
+
+def descendants(pid: int) -> dict[int, str]:
+    """Living processes below this one: pid → command line."""
+    listed = subprocess.run(
+        ["ps", "-e", "-o", "pid=,ppid=,args=", "-ww"], capture_output=True, text=True, check=True
+    )
+    rows = [line.split(None, 2) for line in listed.stdout.splitlines()]
+    found: dict[int, str] = {}
+    parents = {pid}
+    while parents:
+        below = {int(row[0]): row[2] for row in rows if int(row[1]) in parents}
+        found |= below
+        parents = set(below)
+    return found
+
+
+def gone(pid: int) -> bool:
+    give_up = time.monotonic() + 5
+    while time.monotonic() < give_up:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+        except OSError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_killed_while_writing_it_dies_whole_and_the_next_run_heals(shop: Project) -> None:
+    shop.apply(PROJECT.replace("[drop_returns, add_price.py]", "[drop_returns, add_price.py, slow]"))
+    shop.write("pipelines/price_orders/slow.py", SLOW)
+    slow = shop.write("pipelines/price_orders/slow", "")
+
+    first = SlowRun(shop)
+    os.kill(first.jvm, signal.SIGKILL)
+    code, told = first.end()
+    assert code == 128 + signal.SIGKILL, told
+    assert "Spark's Java process was killed by signal 9" in told
+    assert gone(first.child)
+
+    second = SlowRun(shop)
+    os.kill(second.child, signal.SIGKILL)
+    code, told = second.end()
+    assert code == 128 + signal.SIGKILL, told
+    assert gone(second.jvm)
+    assert shop.sql(
+        "SELECT status, deaths FROM job_status WHERE jobid = 'price_orders' AND dataid = '2025-11-01'"
+    ) == [("RESUBMIT", 2)]
+
+    third = SlowRun(shop)
+    third.runner.kill()
+    third.runner.communicate()
+    assert gone(third.jvm)
+    assert gone(third.child)
+    assert published(shop, DAY)["c.status"] != "READY"
+
+    slow.unlink()
+    healed = shop.dataflow("run", "price_orders", "--dataid", DAY)
+    assert healed.returncode == 0, healed.stderr
+    assert "was lost" in healed.stderr
+    chunk = published(shop, DAY)
+    assert (chunk["c.status"], chunk["m.rows"]) == ("READY", 2)
+    assert [row["total"] for row in read(chunk["c.location"])] == [2.0, 6.0]
+    assert list((shop.folder / ".dataflow" / "runs").iterdir()) == []

@@ -1,0 +1,34 @@
+"""A world over each kind of store."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from support.postgres import Server
+from world import TABLES, World
+
+
+@pytest.fixture(scope="session")
+def shared_database(postgres_server: Server) -> str:
+    return postgres_server.new_database()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty store of each kind; on PostgreSQL one database is emptied each time, which is faster than a new one."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'state' / 'state.db'}"
+    url = str(request.getfixturevalue("shared_database"))
+    with psycopg.connect(url, autocommit=True) as connection:
+        if connection.execute("SELECT to_regclass('store')").fetchone() != (None,):
+            connection.execute(f"TRUNCATE {', '.join(table for table in TABLES if table != 'store')}")
+            connection.execute("UPDATE store SET environment = ''")
+    return url
+
+
+@pytest.fixture
+def world(store_url: str) -> Iterator[World]:
+    made = World(store_url)
+    yield made
+    made.close()

@@ -1,0 +1,149 @@
+"""Migrations: from empty to the schema, once, the same in both dialects, and as the documentation shows it."""
+
+import sqlite3
+from pathlib import Path
+
+import psycopg
+import pytest
+from support.postgres import Server
+from world import TABLES, World
+
+from opendataflow.store import open_store
+from opendataflow.store.migrate import migrations, upgrade
+from opendataflow.store.open import SCHEMA_VERSION
+from opendataflow.store.statements import statements
+
+DOCUMENTED = Path(__file__).parents[2] / "docs" / "create_tables.sql"
+CATALOGUE = """
+    SELECT 'column', table_name || '.' || column_name, data_type || coalesce(' ' || column_default, '') || is_nullable
+           || coalesce(generation_expression, '') || coalesce(collation_name, '')
+    FROM information_schema.columns WHERE table_schema = 'public'
+    UNION ALL SELECT 'index', indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'
+    UNION ALL SELECT 'trigger', tgrelid::regclass || '.' || tgname, pg_get_triggerdef(oid)
+    FROM pg_trigger WHERE NOT tgisinternal
+    UNION ALL SELECT 'constraint', conrelid::regclass || '.' || conname, pg_get_constraintdef(oid)
+    FROM pg_constraint WHERE connamespace = 'public'::regnamespace
+    UNION ALL SELECT 'function', p.oid::regprocedure::text, pg_get_functiondef(p.oid)
+    FROM pg_proc p WHERE pronamespace = 'public'::regnamespace
+    UNION ALL SELECT 'sequence', sequencename, data_type::text FROM pg_sequences WHERE schemaname = 'public'
+"""
+
+
+def catalogue(url: str) -> set[tuple[str, str, str]]:
+    with psycopg.connect(url) as connection:
+        rows = connection.execute(CATALOGUE).fetchall()
+    return {row for row in rows if not row[1].startswith("migration")}
+
+
+def test_the_newest_migration_is_the_version_that_the_code_needs() -> None:
+    for dialect in ("sqlite", "postgres"):
+        assert [number for number, _, _ in migrations(dialect)] == list(range(1, SCHEMA_VERSION + 1))
+
+
+def test_upgrade_is_applied_once(tmp_path: Path, postgres_server: Server) -> None:
+    names = [f"{number:04d}_{name}" for number, name, _ in migrations("sqlite")]
+    for url in (f"sqlite:///{tmp_path / 'state.db'}", postgres_server.new_database()):
+        store = open_store(url, actor="x", must_exist=False, check=False)
+        assert not store.has_tables()
+        assert upgrade(store) == names
+        identity = store.select("SELECT store_id FROM store")
+        assert upgrade(store) == []
+        assert store.select("SELECT store_id FROM store") == identity
+        store.check_schema(SCHEMA_VERSION)
+        store.close()
+
+
+def test_a_migration_that_fails_leaves_nothing(
+    tmp_path: Path, postgres_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = "CREATE TABLE half (x integer);\nINSERT INTO half VALUES (1);\nCREATE TABLE half (x integer);\n"
+    monkeypatch.setattr("opendataflow.store.migrate.migrations", lambda dialect: [(1, "broken", broken)])
+    for url in (f"sqlite:///{tmp_path / 'state.db'}", postgres_server.new_database()):
+        store = open_store(url, actor="x", must_exist=False, check=False)
+        with pytest.raises(Exception, match="half"):
+            upgrade(store)
+        assert not store.has_tables()
+        with pytest.raises(Exception, match="half"):
+            store.select("SELECT * FROM half")
+        store.close()
+
+
+def test_every_new_store_has_an_identity_of_its_own(tmp_path: Path) -> None:
+    made = []
+    for name in ("a", "b"):
+        world = World(f"sqlite:///{tmp_path / name}")
+        made.append(world.store.store_id)
+        world.close()
+    assert len(set(made)) == 2
+    assert all(len(identity) == 32 for identity in made)
+
+
+def test_both_dialects_have_the_same_tables_and_columns(tmp_path: Path, postgres_server: Server) -> None:
+    lite = World(f"sqlite:///{tmp_path / 'state.db'}")
+    team = World(postgres_server.new_database())
+    here: dict[str, list[str]] = {}
+    there: dict[str, list[str]] = {}
+    for (table,) in lite.sql("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"):
+        here[table] = [row[0] for row in lite.sql(f"SELECT name FROM pragma_table_xinfo('{table}') ORDER BY cid")]
+    for table, column in team.sql(
+        "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'public' "
+        "ORDER BY table_name, ordinal_position"
+    ):
+        there.setdefault(table, []).append(column)
+    lite.close()
+    team.close()
+    # Who writes, and the last token: a setting and a sequence on PostgreSQL, columns on SQLite, which has neither.
+    assert here.pop("store") == [*there.pop("store"), "actor", "last_token"]
+    assert here == there
+    assert set(here) == {*TABLES, "migration"} - {"store"}
+
+
+def test_both_dialects_refuse_the_same_values(tmp_path: Path) -> None:
+    texts = {dialect: " ".join(migrations(dialect)[0][2].split()) for dialect in ("sqlite", "postgres")}
+    for check in (
+        "CHECK (status IN ('PENDING', 'RUNNING', 'COMPLETE', 'FAILED', 'RESUBMIT', 'HOLD'))",
+        "CHECK (status IN ('PENDING', 'RUNNING', 'READY', 'FAILED', 'RESUBMIT', 'HOLD'))",
+        "CHECK (locktype IN ('IN', 'OUT'))",
+        "CHECK (locktype = 'IN' OR reader = '')",
+    ):
+        assert all(check in text for text in texts.values())
+
+
+def test_the_documented_schema_is_what_the_migrations_make(postgres_server: Server) -> None:
+    """docs/create_tables.sql is the migrations of PostgreSQL, one after the other, and makes the same database."""
+    text = DOCUMENTED.read_text(encoding="utf-8")
+    position = 0
+    for number, name, migration in migrations("postgres"):
+        found = text.find(migration.strip(), position)
+        assert found >= 0, f"docs/create_tables.sql does not have {number:04d}_{name}.sql as it stands"
+        position = found + len(migration.strip())
+    by_hand, by_upgrade = postgres_server.new_database(), postgres_server.new_database()
+    with psycopg.connect(by_hand, autocommit=True) as connection:
+        connection.execute(text)
+    World(by_upgrade).close()
+    assert catalogue(by_hand) == catalogue(by_upgrade)
+
+
+def test_both_dialects_name_their_statements_alike() -> None:
+    registry = [set(statements(dialect, "registry")) for dialect in ("sqlite", "postgres")]
+    assert registry[0] == registry[1]
+    # PostgreSQL does the hot verbs in functions; whatever else it names, SQLite names too.
+    hot, functions = (set(statements(dialect, "claims")) for dialect in ("sqlite", "postgres"))
+    assert {name for name in functions - hot if not name.startswith(("claim", "finish", "next_token"))} == set()
+
+
+def test_sqlite_is_durable_and_lets_readers_in(tmp_path: Path) -> None:
+    world = World(f"sqlite:///{tmp_path / 'state.db'}")
+    assert world.sql("PRAGMA journal_mode") == [("wal",)]
+    connection = world.store._connection
+    assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    world.close()
+
+
+def test_the_triggers_of_sqlite_need_no_function_of_ours(tmp_path: Path) -> None:
+    world = World(f"sqlite:///{tmp_path / 'state.db'}")
+    world.close()
+    bare = sqlite3.connect(tmp_path / "state.db")  # a shell knows nothing of this package
+    triggers = [row[0] for row in bare.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")]
+    bare.close()
+    assert len(triggers) >= 15
