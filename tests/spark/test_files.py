@@ -56,9 +56,7 @@ def test_csv_with_bom_and_quoted_newlines_keeps_types_through_every_typed_format
         assert sorted(tuple(row) for row in back.collect()) == sorted(tuple(row) for row in df.collect())
 
 
-def test_an_undeclared_csv_is_inferred_and_empty_data_is_still_a_file(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_an_undeclared_csv_is_inferred_and_empty_data_is_still_a_file(spark: SparkSession, tmp_path: Path) -> None:
     source = tmp_path / "plain.csv"
     source.write_text("id,price\n1,2.5\n")
     df = files.read_chunk(spark, place(source))
@@ -81,7 +79,9 @@ def test_what_does_not_fit_the_declared_schema_fails_instead_of_turning_null(
     df = files.read_chunk(spark, place(bad, schema=schema))
     with pytest.raises(Exception, match="abc") as retyped:
         files.write_chunk(df, place(tmp_path / "never"), [place(bad)])
-    assert "[null,2.5]" in explain(retyped.value, home=str(tmp_path))
+    told = explain(retyped.value, home=str(tmp_path))
+    assert str(bad) in told
+    assert "abc" in told
     good = tmp_path / "typed.parquet"
     spark.range(1).write.parquet(str(good))
     with pytest.raises(JobFailed, match="column 'id' is declared as int, but is bigint"):

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
+
 from support.projects import DATAFLOW, Project
 
 DAY, NEXT, THIRD = "2025-11-01", "2025-11-02", "2025-11-03"
@@ -22,6 +23,7 @@ environments:
   dev: {root: ./data}
 spark:
   master: local[2]
+  conf: {spark.driver.extraJavaOptions: -XX:TieredStopAtLevel=1 -XX:+UseSerialGC}  # starts sooner
 datasets:
   orders:
     path: "orders/{dataid}.csv"
@@ -89,9 +91,17 @@ def shop(sqlite_project: Project) -> Project:
 
 def published(project: Project, dataid: str) -> dict[str, Any]:
     """The chunk as the store knows it, with the manifest of its version."""
-    columns = (
-        "c.status c.version c.location m.files m.bytes m.rows m.schema c.fingerprint m.fingerprint".split()
-    )
+    columns = [
+        "c.status",
+        "c.version",
+        "c.location",
+        "m.files",
+        "m.bytes",
+        "m.rows",
+        "m.schema",
+        "c.fingerprint",
+        "m.fingerprint",
+    ]
     rows = project.sql(
         f"SELECT {', '.join(columns)} FROM datastatus c LEFT JOIN data_manifest m ON m.project = c.project AND "
         "m.datasetid = c.datasetid AND m.dataid = c.dataid AND m.version = c.version "
@@ -168,9 +178,7 @@ def test_a_transformation_that_fails_is_told_in_a_sentence_and_nothing_becomes_v
     nothing = fails("\ndef run(df, prices):\n    df.join(prices, on='item', how='inner')\n")
     assert f"price_orders/{NEXT}: {file}:2: `run` returned None; end it with `return df`\n" in nothing
     missing = fails("")
-    assert (
-        f"price_orders/{THIRD}: {file}: there is no transformation 'add_price' here: No such file" in missing
-    )
+    assert f"price_orders/{THIRD}: {file}: there is no transformation 'add_price' here: No such file" in missing
 
     assert set(shop.statuses("price_orders").values()) == {"FAILED"}
     for day in (DAY, NEXT, THIRD):
@@ -184,26 +192,26 @@ class SlowRun:
     """A run in the background that has begun to write and will not end by itself."""
 
     def __init__(self, project: Project) -> None:
+        runs = project.folder / "data" / "priced" / f"dataid={DAY}" / "_runs"
+        before = {path.name for path in runs.glob("*")}
         self.runner = project.start(DATAFLOW, "run", "price_orders", "--dataid", DAY)
         self.child, self.jvm = 0, 0
         try:
-            self._wait_until_it_writes(project.folder / "data" / "priced" / f"dataid={DAY}" / "_runs")
+            self._wait_until_it_writes(runs, before)
         except BaseException:
             self.runner.kill()
+            self.runner.communicate()
             raise
 
-    def _wait_until_it_writes(self, runs: Path) -> None:
+    def _wait_until_it_writes(self, runs: Path, before: set[str]) -> None:
         give_up = time.monotonic() + 90
         while time.monotonic() < give_up:
-            newest = max((int(path.name) for path in runs.glob("*")), default=0)
-            if (runs / str(newest) / "_temporary").exists():
+            if any((path / "_temporary").exists() for path in runs.glob("*") if path.name not in before):
                 below = descendants(self.runner.pid)
                 self.jvm = next(
                     pid for pid, command in below.items() if "org.apache.spark.deploy.SparkSubmit" in command
                 )
-                self.child = next(
-                    pid for pid, command in below.items() if "-m opendataflow.spark.child" in command
-                )
+                self.child = next(pid for pid, command in below.items() if "-m opendataflow.spark.child" in command)
                 return
             assert self.runner.poll() is None, self.runner.communicate()
             time.sleep(0.05)
@@ -216,9 +224,7 @@ class SlowRun:
 
 def descendants(pid: int) -> dict[int, str]:
     """Living processes below this one: pid → command line."""
-    listed = subprocess.run(
-        ["ps", "-e", "-o", "pid=,ppid=,args=", "-ww"], capture_output=True, text=True, check=True
-    )
+    listed = subprocess.run(["ps", "-e", "-o", "pid=,ppid=,args=", "-ww"], capture_output=True, text=True, check=True)
     rows = [line.split(None, 2) for line in listed.stdout.splitlines()]
     found: dict[int, str] = {}
     parents = {pid}
@@ -259,9 +265,9 @@ def test_killed_while_writing_it_dies_whole_and_the_next_run_heals(shop: Project
     code, told = second.end()
     assert code == 128 + signal.SIGKILL, told
     assert gone(second.jvm)
-    assert shop.sql(
-        "SELECT status, deaths FROM job_status WHERE jobid = 'price_orders' AND dataid = '2025-11-01'"
-    ) == [("RESUBMIT", 2)]
+    assert shop.sql("SELECT status, deaths FROM job_status WHERE jobid = 'price_orders' AND dataid = '2025-11-01'") == [
+        ("RESUBMIT", 2)
+    ]
 
     third = SlowRun(shop)
     third.runner.kill()

@@ -52,36 +52,26 @@ def test_a_changed_file_is_a_new_module_even_at_the_same_time_and_size(tmp_path:
         ("x = '\0'\n", "pipelines/clean/bad.py:1: source code"),
     ],
 )
-def test_a_module_without_a_proper_run_is_refused_with_file_and_line(
-    tmp_path: Path, source: str, told: str
-) -> None:
+def test_a_module_without_a_proper_run_is_refused_with_file_and_line(tmp_path: Path, source: str, told: str) -> None:
     with pytest.raises(TransformationError) as refused:
         transformation(tmp_path, "bad", source)
     assert str(refused.value).startswith(told)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(
-        TransformationError, match=r"pipelines/clean/nowhere\.py: there is no transformation 'nowhere'"
-    ):
+    with pytest.raises(TransformationError, match=r"pipelines/clean/nowhere\.py: there is no transformation 'nowhere'"):
         read_code(str(tmp_path), "clean", "nowhere")
 
 
 def test_each_gets_as_many_sources_as_it_asks_for_in_order(spark: SparkSession, tmp_path: Path) -> None:
     one, two, three = (spark.range(n, n + 1) for n in (10, 20, 30))
     add = transformation(tmp_path, "add", "def run(df, other):\n    return df.union(other)\n")
-    alone = transformation(
-        tmp_path, "alone", "def run(df, stream=None):\n    assert stream is None\n    return df\n"
-    )
+    alone = transformation(tmp_path, "alone", "def run(df, stream=None):\n    assert stream is None\n    return df\n")
     every = transformation(tmp_path, "every", "def run(df, *others):\n    return df.union(others[-1])\n")
-    optional = transformation(
-        tmp_path, "optional", "def run(df, a, b, c=None):\n    assert c is None\n    return df\n"
-    )
+    optional = transformation(tmp_path, "optional", "def run(df, a, b, c=None):\n    assert c is None\n    return df\n")
     assert rows(apply([add, alone, every, optional], [one, two, three])) == [(10,), (20,), (30,)]
     assert rows(apply([], [two, one])) == [(20,)]
-    with pytest.raises(
-        TransformationError, match=r"optional\.py:1: `run` asks for 3 sources, and the pipeline has 2"
-    ):
+    with pytest.raises(TransformationError, match=r"optional\.py:1: `run` asks for 3 sources, and the pipeline has 2"):
         apply([optional], [one, two])
 
 
@@ -92,9 +82,7 @@ def test_each_gets_as_many_sources_as_it_asks_for_in_order(spark: SparkSession, 
         ("return [1]", "`run` returned a list, not a Spark DataFrame"),
     ],
 )
-def test_what_is_not_a_dataframe_is_refused(
-    spark: SparkSession, tmp_path: Path, body: str, told: str
-) -> None:
+def test_what_is_not_a_dataframe_is_refused(spark: SparkSession, tmp_path: Path, body: str, told: str) -> None:
     step = transformation(tmp_path, "wrong", f"# a comment\ndef run(df):\n    {body}\n")
     with pytest.raises(TransformationError) as refused:
         apply([step], [spark.range(1)])
@@ -118,7 +106,12 @@ def test_errors_are_placed_at_the_users_line_also_when_spark_raises_them_late(
         "    return df.select('nope')",
     ]
 
-    cast = "from pyspark.sql import functions as F\ndef run(df):\n    text = F.lit('x').cast('int')\n    return df.select(text)\n"
+    cast = (
+        "from pyspark.sql import functions as F\n"
+        "def run(df):\n"
+        "    number = F.lit('x').cast('int')\n"
+        "    return df.select(number)\n"
+    )
     lazy = apply([transformation(tmp_path, "late", cast)], [spark.range(1)])
     with pytest.raises(Exception, match="CAST_INVALID_INPUT") as late:
         lazy.write.format("noop").mode("overwrite").save()

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from support.postgres import Server
 from world import TABLES, World
+
+from support.postgres import Server
 
 
 @pytest.fixture(scope="session")

@@ -172,7 +172,9 @@ def test_a_ready_chunk_inserted_without_its_project_wakes_the_consumer(loaded: W
     assert loaded.next("load") == DAY
     assert loaded.next("report") is None
     loaded.sql(f"INSERT INTO datastatus (datasetid, dataid, status) VALUES ('totals', '{DAY}', 'READY')")
-    assert loaded.sql("SELECT project, locktype, reader FROM datastatus WHERE datasetid = 'totals'") == [("p", "OUT", "")]
+    assert loaded.sql("SELECT project, locktype, reader FROM datastatus WHERE datasetid = 'totals'") == [
+        ("p", "OUT", "")
+    ]
     assert loaded.next("report") == DAY
     assert loaded.status("load", DAY) == "COMPLETE"
     assert loaded.next("load") is None

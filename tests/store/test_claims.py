@@ -5,6 +5,7 @@ from world import NO_PATH, YES, World, job, owner
 
 from opendataflow.domain.run import Ending, LostRun
 from opendataflow.errors import LeaseLost
+from opendataflow.store.loop import Next
 
 LOAD = job("load", ["orders"], ["totals"])
 REPORT = job("report", ["totals"], ["pages"])
@@ -210,6 +211,49 @@ def test_the_log_tail_is_kept_while_running_and_at_the_end(loaded: World) -> Non
     assert loaded.sql("SELECT log_path, log_tail FROM run") == [("/logs/1", "half way")]
     loaded.finish(claim)
     assert loaded.sql("SELECT log_path, log_tail FROM run") == [("/logs/1", "half way")]
+
+
+# The end of one run and the claim of the next, in one transaction ---------------------------------------------------------
+def wanted(world: World, jobid: str, dataid: str) -> Next:
+    of = world.store.get_job(jobid)
+    candidate = world.store.find_candidate(of, dataid)
+    assert candidate is not None
+    return Next(of, candidate, YES, owner())
+
+
+def test_the_end_of_a_run_can_take_the_next_dataid(loaded: World) -> None:
+    loaded.ready("orders", "2025-11-13")
+    first = loaded.must_claim("load")
+    finished, taken = loaded.store.finish_and_claim(first, loaded.result(first), wanted(loaded, "load", "2025-11-13"))
+    assert (finished.status, taken is not None) == ("COMPLETE", True)
+    assert taken is not None
+    assert (taken.dataid, taken.attempt) == ("2025-11-13", 1)
+    assert taken.runid > first.runid
+    assert loaded.locks() == [("orders", "2025-11-13", "load")]
+    assert loaded.finish(taken).status == "COMPLETE"
+
+
+def test_a_next_dataid_that_is_gone_does_not_hinder_the_end_of_the_run(loaded: World) -> None:
+    loaded.ready("orders", "2025-11-13")
+    first = loaded.must_claim("load")
+    following = wanted(loaded, "load", "2025-11-13")
+    other = loaded.must_claim("load", "2025-11-13", by=owner("bert"))
+    finished, taken = loaded.store.finish_and_claim(first, loaded.result(first), following)
+    assert (finished.status, taken) == ("COMPLETE", None)
+    assert loaded.chunk("totals", "2025-11-12") == "READY"
+    assert loaded.finish(other).status == "COMPLETE"
+
+
+def test_a_stale_run_neither_ends_nor_takes_the_next_dataid(loaded: World) -> None:
+    loaded.ready("orders", "2025-11-13")
+    stale = loaded.must_claim("load")
+    loaded.pass_time(61)
+    loaded.recover()
+    following = wanted(loaded, "load", "2025-11-13")
+    before = loaded.dump()
+    with pytest.raises(LeaseLost):
+        loaded.store.finish_and_claim(stale, loaded.result(stale), following)
+    assert loaded.dump() == before
 
 
 # Leases and fencing -----------------------------------------------------------------------------------------------------

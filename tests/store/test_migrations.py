@@ -5,13 +5,13 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from support.postgres import Server
 from world import TABLES, World
 
 from opendataflow.store import open_store
 from opendataflow.store.migrate import migrations, upgrade
 from opendataflow.store.open import SCHEMA_VERSION
 from opendataflow.store.statements import statements
+from support.postgres import Server
 
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "create_tables.sql"
 CATALOGUE = """

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from support.postgres import Server
 from world import World, job
 
 from opendataflow.store.sqlite import split_script
 from opendataflow.store.statements import statements
+from support.postgres import Server
 
 BIG = ("job_status", "datastatus", "run", "history", "data_manifest")
 NAMED = re.compile(r"(?<![:\w]):([a-z_]+)\b")
@@ -75,7 +75,10 @@ def test_no_trigger_of_sqlite_scans_a_big_table(lite: World) -> None:
 
 
 def test_the_scan_finder_finds_a_scan(lite: World) -> None:
-    for sql in ("SELECT * FROM job_status s WHERE dataid = 'x'", "SELECT count(*) FROM datastatus WHERE status = 'READY'"):
+    for sql in (
+        "SELECT * FROM job_status s WHERE dataid = 'x'",
+        "SELECT count(*) FROM datastatus WHERE status = 'READY'",
+    ):
         assert scans(plan(lite._shell, sql), sql) != []
 
 

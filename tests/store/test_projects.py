@@ -139,7 +139,11 @@ def test_reports_count_and_list_what_is_there(world: World) -> None:
     assert counts["datasets"]["orders"] == {"READY": 3}
     assert counts["datasets"]["nothing"] == {}
     rows = registry.job_rows(world.store, project=None, jobid="load", status=None, limit=10)
-    assert [(row["dataid"], row["status"]) for row in rows] == [("9", "COMPLETE"), ("10", "RUNNING"), ("100", "PENDING")]
+    assert [(row["dataid"], row["status"]) for row in rows] == [
+        ("9", "COMPLETE"),
+        ("10", "RUNNING"),
+        ("100", "PENDING"),
+    ]
     only = registry.job_rows(world.store, project=None, jobid=None, status="RUNNING", limit=10)
     assert [row["dataid"] for row in only] == ["10"]
     run = registry.get_run(world.store, claim.runid)

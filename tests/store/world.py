@@ -108,9 +108,7 @@ class World:
     def dump(self) -> dict[str, list[tuple[Any, ...]]]:
         """Every row of every table; only the counter of tokens may grow without anything having changed."""
         columns = {"store": "store_id, environment, actor" if self.is_sqlite else "store_id, environment"}
-        return {
-            table: sorted(self.sql(f"SELECT {columns.get(table, '*')} FROM {table}"), key=repr) for table in TABLES
-        }
+        return {table: sorted(self.sql(f"SELECT {columns.get(table, '*')} FROM {table}"), key=repr) for table in TABLES}
 
     def pass_time(self, seconds: float) -> None:
         """Leases and pauses come nearer by so many seconds: on PostgreSQL, whose clock is its own, they are moved."""
@@ -164,9 +162,7 @@ class World:
     def recover(self, *, store: LoopStore | None = None) -> int:
         """What the next runner does with leases that ran out."""
         store = store or self.store
-        return sum(
-            store.recover(lost, host="", note="lost") for lost, expired, _ in store.suspects("") if expired
-        )
+        return sum(store.recover(lost, host="", note="lost") for lost, expired, _ in store.suspects("") if expired)
 
     # What is -------------------------------------------------------------------------------------------------
     def row(self, jobid: str, dataid: str, *, project: str = "p") -> dict[str, Any]:

@@ -2,12 +2,16 @@
 
 import json
 import os
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from opendataflow.cli.render import put, say
 from opendataflow.errors import ConfigurationError, UsageError
+
+if TYPE_CHECKING:
+    from opendataflow.runner.runjob import Work
+    from opendataflow.runner.session import Session
 
 
 def add_to(app: typer.Typer) -> None:
@@ -65,7 +69,7 @@ def run(
     return code
 
 
-def _work(session: "Session", args: list[str]) -> "Work":  # type: ignore[name-defined]  # noqa: F821
+def _work(session: "Session", args: list[str]) -> "Work":
     from opendataflow.runner.script import script_work
     from opendataflow.runner.session import get_script
 

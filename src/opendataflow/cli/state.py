@@ -3,13 +3,17 @@
 import datetime
 import json
 import os
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from opendataflow.cli.opened import address, opened, project_address
 from opendataflow.cli.render import put, put_json, put_table, say
 from opendataflow.errors import UsageError
+
+if TYPE_CHECKING:
+    from opendataflow.domain.chunk import Manifest
+    from opendataflow.domain.dataset import Dataset
 
 Json = Annotated[bool, typer.Option("--json", help="For scripts.")]
 
@@ -49,33 +53,45 @@ def apply(
 
 def ready(
     dataset: Annotated[str, typer.Argument(help="The dataset's id.")],
-    dataid: Annotated[str, typer.Argument(help="Which chunk: a date, a shard, `full`.")],
-    location: Annotated[str | None, typer.Option(help="Where it is, if not where the dataset's path says.")] = None,
+    dataids: Annotated[list[str], typer.Argument(help="Which chunks: dates, shards, `full`.")],
+    location: Annotated[
+        str | None, typer.Option(help="Where the chunk is, if not where the dataset's path says.")
+    ] = None,
 ) -> None:
-    """Declare a chunk READY: it arrived from outside.
+    """Declare chunks READY: they arrived from outside. A dataid that cannot be declared stops the call there.
 
-    Example: dataflow ready orders 2025-11-12
+    Examples: dataflow ready orders 2025-11-12;  dataflow ready orders 2025-11-12 --location data/late/orders.csv
     """
-    from opendataflow.domain.chunk import Manifest
-    from opendataflow.domain.dataset import chunk_location, is_below
-    from opendataflow.runner.files import is_local, manifest_of
     from opendataflow.store.registry import assert_ready, get_dataset
 
+    if location is not None and len(dataids) > 1:
+        raise UsageError("--location is the place of one chunk; give one dataid with it")
     found = address()
     store = opened(found)
     declared, root = get_dataset(store, dataset, project=found.project)
+    # All are looked at before any is declared, so that a missing file is found first.
+    manifests = [(dataid, _arrived(declared, dataid, root, location, store.environment)) for dataid in dataids]
+    for dataid, manifest in manifests:
+        before = assert_ready(store, declared, dataid, manifest)
+        where = f", {manifest.bytes} bytes at {manifest.location}" if manifest.location else ""
+        say(f"{dataset}/{dataid} is READY (was {before}){where}")
+
+
+def _arrived(declared: "Dataset", dataid: str, root: str, location: str | None, environment: str) -> "Manifest":
+    from opendataflow.domain.chunk import Manifest
+    from opendataflow.domain.dataset import chunk_location, is_below
+    from opendataflow.runner.files import is_local, manifest_of
+
     place = os.path.abspath(location) if location and is_local(location) else location
     place = place or chunk_location(declared, dataid, root=root)
-    manifest = Manifest(location=place)
-    if place is not None and is_local(place):
-        if not is_below(place, root):
-            raise UsageError(f"{place} is not below {root}, the root of environment {store.environment!r}")
-        try:
-            manifest = manifest_of(place)
-        except OSError as error:
-            raise UsageError(f"{dataset}/{dataid}: {place}: {error.strerror}") from error
-    before = assert_ready(store, declared, dataid, manifest)
-    say(f"{dataset}/{dataid} is READY (was {before})" + (f", {manifest.bytes} bytes at {place}" if place else ""))
+    if place is None or not is_local(place):
+        return Manifest(location=place)
+    if not is_below(place, root):
+        raise UsageError(f"{place} is not below {root}, the root of environment {environment!r}")
+    try:
+        return manifest_of(place)
+    except OSError as error:
+        raise UsageError(f"{declared.datasetid}/{dataid}: {place}: {error.strerror}") from error
 
 
 def status(

@@ -6,6 +6,9 @@ hangs, was stopped, or is cut off), the guard kills the child's process group an
 that made a session of their own. It serves one child at a time, one after the other.
 
 Messages are JSON lines. To the guard: start, deadline, signal, kill. From the guard: started, failed, ended.
+
+A child may also stay for many runs (Spark's does): it reads one line per run from its standard input and answers each
+on file descriptor 3. Between runs it has no deadline.
 """
 
 import json
@@ -45,22 +48,54 @@ class Guard:
         self.events_fd, report_w = os.pipe()
         self.out_fd, out_w = os.pipe()
         self.err_fd, err_w = os.pipe()
+        tasks_r, self._tasks = os.pipe()
+        self.answers_fd, answers_w = os.pipe()
         self._unread = b""
+        self.child_stays = False  # a child that serves many runs is alive
+        theirs = (control_r, report_w, out_w, err_w, tasks_r, answers_w)
         self.pid = os.fork()
         if self.pid == 0:
             try:
-                _GuardProcess(control_r, report_w, out_w, err_w).serve()
+                _GuardProcess(*theirs).serve()
             finally:
                 os._exit(70)
-        for fd in (control_r, report_w, out_w, err_w):
+        for fd in theirs:
             os.close(fd)
-        for fd in (self.events_fd, self.out_fd, self.err_fd):
+        for fd in (self.events_fd, self.out_fd, self.err_fd, self.answers_fd):
             os.set_blocking(fd, False)
         self.started_at = start_time(self.pid) or 0
 
-    def start(self, argv: list[str], env: dict[str, str], cwd: str, deadline: float) -> None:
+    def start(self, argv: list[str], env: dict[str, str], cwd: str, deadline: float, *, stays: bool = False) -> None:
         """Run the child; unless told of a later deadline (CLOCK_MONOTONIC), the guard ends it then."""
-        self._send(start={"argv": argv, "env": env, "cwd": cwd}, deadline=deadline)
+        self.child_stays = stays
+        self._send(start={"argv": argv, "env": env, "cwd": cwd, "stays": stays}, deadline=deadline)
+
+    def give(self, task: str) -> None:
+        """Tell the child that stays what to do next; its answer comes on `answers_fd`."""
+        try:
+            os.write(self._tasks, task.encode() + b"\n")
+        except BrokenPipeError:
+            pass  # it is gone; events() says so
+
+    def answer(self) -> int | None:
+        """The exit code of the task in hand, once the child has said it."""
+        try:
+            said = os.read(self.answers_fd, 4096)
+        except BlockingIOError:
+            return None
+        return int(said) if said.strip() else None
+
+    def let_child_end(self, seconds: float) -> None:
+        """Close the child's input and give it some time to end by itself; what it says then is nobody's."""
+        os.close(self._tasks)
+        self._tasks = -1
+        give_up = time.monotonic() + seconds
+        poll = select.poll()
+        poll.register(self.events_fd, select.POLLIN)
+        while self.child_stays and (left := give_up - time.monotonic()) > 0:
+            poll.poll(left * 1000)
+            if self.events() is None:
+                return
 
     def extend(self, deadline: float) -> None:
         self._send(deadline=deadline)
@@ -80,13 +115,16 @@ class Guard:
         if not data:
             return None
         *lines, self._unread = (self._unread + data).split(b"\n")
-        return [_event(json.loads(line)) for line in lines]
+        found = [_event(json.loads(line)) for line in lines]
+        if any(isinstance(event, NotStarted | Ended) for event in found):
+            self.child_stays = False
+        return found
 
     def close(self) -> None:
         """Let the guard go; whatever it still guards is killed."""
-        os.close(self._control)
-        for fd in (self.events_fd, self.out_fd, self.err_fd):
-            os.close(fd)
+        for fd in (self._control, self.events_fd, self.out_fd, self.err_fd, self._tasks, self.answers_fd):
+            if fd >= 0:
+                os.close(fd)
         try:
             os.waitpid(self.pid, 0)
         except ChildProcessError:
@@ -112,8 +150,9 @@ def _event(message: dict[str, Any]) -> Started | NotStarted | Ended:
 class _GuardProcess:
     """The guard's own side; it never returns."""
 
-    def __init__(self, control: int, report: int, out: int, err: int) -> None:
+    def __init__(self, control: int, report: int, out: int, err: int, tasks: int, answers: int) -> None:
         self._control, self._report, self._out, self._err = control, report, out, err
+        self._tasks, self._answers = tasks, answers
         self._child: int | None = None
         self._pidfd = -1
         self._deadline = float("inf")
@@ -125,7 +164,7 @@ class _GuardProcess:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
             signal.signal(number, signal.SIG_IGN)
         signal.set_wakeup_fd(-1)
-        keep = sorted({0, 1, 2, self._control, self._report, self._out, self._err})
+        keep = sorted({0, 1, 2, self._control, self._report, self._out, self._err, self._tasks, self._answers})
         for low, high in zip(keep, [*keep[1:], os.sysconf("SC_OPEN_MAX")], strict=True):
             os.closerange(low + 1, high)  # another guard's pipe held open here would outlive its runner
         prctl = _prctl()
@@ -184,6 +223,9 @@ class _GuardProcess:
                     signal.signal(number, signal.SIG_DFL)
                 os.dup2(self._out, 1)
                 os.dup2(self._err, 2)
+                if what["stays"]:
+                    os.dup2(self._tasks, 0)
+                    os.dup2(self._answers, 3)
                 os.chdir(what["cwd"])
                 os.execve(what["argv"][0], what["argv"], what["env"])
             except BaseException as error:  # noqa: BLE001  whatever it was, the runner must hear of it

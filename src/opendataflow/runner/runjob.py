@@ -37,6 +37,9 @@ LOOK_AHEAD_SECONDS = 0.5  # and for how long it goes by that look; every claim c
 _INTERRUPT = 2
 
 
+Locations = dict[tuple[str, str], str | None]  # (project, datasetid) → where
+
+
 class Outcome(NamedTuple):
     """What became of one attempt: `runid` is None when nothing was claimed."""
 
@@ -51,10 +54,12 @@ class Outcome(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What a job's child is: an argv list, or a function of the claim that prepares one."""
+    """What a job's child is, and what it made. A child with `task` stays and gets one line per run."""
 
-    argv: Callable[[Claim, dict[tuple[str, str], str | None]], list[str]]
-    manifests: Callable[[Claim, dict[tuple[str, str], str | None]], tuple[tuple[str, str, Manifest], ...]]
+    argv: Callable[[Claim, Locations], list[str]]
+    manifests: Callable[[Claim, Locations], tuple[tuple[str, str, Manifest], ...]]
+    task: Callable[[Claim, Locations], str] | None = None
+    published: Callable[[Claim, Locations], None] | None = None  # after the store says so: for people's eyes only
 
 
 class Runner:
@@ -241,7 +246,7 @@ class Runner:
 
     def _supervise(
         self, job: Job, work: Work, claim: Claim, log: RunLog, lease_from: float, cwd: str,
-        locations: dict[tuple[str, str], str | None], passwords: dict[tuple[str, str], str],
+        locations: Locations, passwords: dict[tuple[str, str], str],
     ) -> ChildEnd:  # fmt: skip
         if self.signals.received is not None:
             return Stopped(self.signals.received)
@@ -259,11 +264,12 @@ class Runner:
             self.guard, argv, env=env, cwd=cwd, log=log, signals=self.signals, lease_seconds=claim.lease_seconds,
             lease_from=lease_from, renew=renew, timeout_seconds=job.timeout_seconds,
             on_started=lambda: faults.point(faults.WHILE_RUNNING),
+            task=work.task(claim, locations) if work.task else None,
         )  # fmt: skip
 
-    def _locations(self, job: Job, candidate: Candidate, claim: Claim) -> dict[tuple[str, str], str | None]:
+    def _locations(self, job: Job, candidate: Candidate, claim: Claim) -> Locations:
         """Where every chunk of this run is, or goes to; the folders of the outputs are made."""
-        found: dict[tuple[str, str], str | None] = {}
+        found: Locations = {}
         for chunk, link in zip(candidate.inputs, job.inputs, strict=True):
             found[chunk.key[:2]] = input_location(chunk, link.dataset, root=job.root)
         for link in job.outputs:
@@ -273,7 +279,7 @@ class Runner:
                 os.makedirs(place if link.dataset.has_own_runs else os.path.dirname(place), exist_ok=True)
         return found
 
-    def _audit(self, work: Work, claim: Claim, end: ChildEnd, locations: dict[tuple[str, str], str | None]) -> Result:
+    def _audit(self, work: Work, claim: Claim, end: ChildEnd, locations: Locations) -> Result:
         match end:
             case Exited(code=0):
                 try:

@@ -3,9 +3,7 @@
 from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.job import Job
 from opendataflow.domain.run import Claim
-from opendataflow.runner.runjob import Work
-
-Locations = dict[tuple[str, str], str | None]
+from opendataflow.runner.runjob import Locations, Work
 
 
 def script_work(job: Job, script: str, args: list[str]) -> Work:

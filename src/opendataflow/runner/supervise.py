@@ -78,15 +78,25 @@ def supervise(
     renew: Callable[[], None],
     timeout_seconds: float | None,
     on_started: Callable[[], None] = lambda: None,
+    task: str | None = None,
 ) -> ChildEnd:
-    """Run the child to its end, however that comes about.
+    """Run the child to its end, however that comes about; with a `task`, to the end of that task: the child stays.
 
     `lease_from` is a moment (CLOCK_MONOTONIC) from which the lease surely holds; each `renew` that succeeds moves it.
     """
     margin = min(1.0, lease_seconds / 10)
-    guard.start(argv, env, cwd, lease_from + lease_seconds - margin)
+    deadline = lease_from + lease_seconds - margin
+    if task is not None:
+        guard.events()  # it may have died since its last task
+    if guard.child_stays:
+        guard.extend(deadline)
+        on_started()
+    else:
+        guard.start(argv, env, cwd, deadline, stays=task is not None)
+    if task is not None:
+        guard.give(task)
     poll = select.poll()
-    for fd in (guard.events_fd, guard.out_fd, guard.err_fd, signals.wake_fd):
+    for fd in (guard.events_fd, guard.out_fd, guard.err_fd, guard.answers_fd, signals.wake_fd):
         poll.register(fd, select.POLLIN)
     started_at = time.monotonic()
     next_beat = lease_from + lease_seconds / 3
@@ -141,6 +151,11 @@ def supervise(
                     if why_ended is not None:
                         return why_ended
                     return Exited(exit_code) if exit_code is not None else Killed(number or 0)
+        if task is not None and (code := guard.answer()) is not None:
+            guard.extend(float("inf"))
+            pump(guard, log)
+            if why_ended is None:
+                return Exited(code)
 
 
 def pump(guard: Guard, log: RunLog) -> None:

@@ -40,7 +40,7 @@ def _produce(spec: ChunkSpec, result_path: str) -> int:
             result = run_chunk(spark, spec, codes)
             write_atomically(result_path, result)
             spark.stop()
-        except (Exception, SystemExit) as error:  # the user's code must not decide how this process ends
+        except (Exception, SystemExit) as error:  # noqa: BLE001  the user's code must not decide how this process ends
             # In here, while the JVM lives: Spark's exceptions are read from it.
             _die_as_jvm_did(error, spec)
             return _report(error, spec)

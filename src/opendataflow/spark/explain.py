@@ -1,4 +1,4 @@
-"""What went wrong, for the person whose code it is: one sentence, and the traceback cut to their own lines."""
+"""What went wrong, for the person whose code it is: a sentence, and the traceback cut to their own lines."""
 
 import os
 import re
@@ -6,6 +6,7 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Iterator
+from typing import Any
 
 from pyspark.errors import PySparkException
 
@@ -46,22 +47,26 @@ def _message(error: BaseException) -> str:
         return _one_line(_SQLSTATE.sub("", text)) or type(error).__name__
     java = getattr(error, "java_exception", None)
     if java is not None:
-        text = _root_cause(java) or text
+        return _causes(java) or _one_line(text)
     return f"{type(error).__name__}: {_one_line(text)}" if text else type(error).__name__
 
 
-def _root_cause(java: object) -> str:
-    """The innermost message of a Java exception; the outer ones say only that something failed."""
+def _causes(java: Any) -> str:
+    """What a Java exception and its causes say, outermost first, each thing once."""
+    said: list[str] = []
     try:
-        cause = java
         for _ in range(20):
-            inner = cause.getCause()  # type: ignore[attr-defined]
+            text = _one_line(_SQLSTATE.sub("", java.getMessage() or ""))
+            inner = java.getCause()
+            # Without a message of its own, Java repeats its cause's.
+            if text and not (inner is not None and text == _one_line(inner.toString())) and text not in said:
+                said.append(text)
             if inner is None:
                 break
-            cause = inner
-        return str(cause.toString())  # type: ignore[attr-defined]
-    except Exception:  # noqa: BLE001  the JVM may be gone; the outer message is what is left
-        return ""
+            java = inner
+    except Exception:  # noqa: BLE001, S110  the JVM may be gone; what it said so far is what is left
+        pass
+    return "; ".join(text.rstrip(".") for text in said if not text.startswith("Job aborted"))
 
 
 def _one_line(text: str) -> str:

@@ -1,5 +1,7 @@
 """The files of a chunk through Spark: read them, write them, and say what was written without reading it again."""
 
+import csv
+import gzip
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,7 +45,10 @@ def read_chunk(spark: SparkSession, place: Place) -> DataFrame:
     if place.schema is not None and place.format not in _TYPED_FORMATS:
         schema = place.schema
         if place.format == "csv" and _is_true(options["header"]):
-            schema = _in_order(place, spark.read.format("csv").options(**options).load(path).columns)
+            header = _find_header(place, options)
+            if header is None:
+                header = spark.read.format("csv").options(**options).load(path).columns
+            schema = _in_order(place, header)
         reader = reader.schema(ddl(schema))
     df = reader.load(path)
     if place.schema is not None and place.format in _TYPED_FORMATS:
@@ -59,6 +64,8 @@ def ddl(schema: Mapping[str, str]) -> str:
 def _in_order(place: Place, header: Sequence[str]) -> dict[str, str]:
     """The declared schema in the order of the file's header; Spark matches a CSV's columns by position only."""
     declared = dict(place.schema or {})
+    if not header:
+        return declared  # an empty file
     missing = [column for column in declared if column not in header]
     new = [column for column in header if column not in declared]
     if missing or new:
@@ -66,6 +73,22 @@ def _in_order(place: Place, header: Sequence[str]) -> dict[str, str]:
         problems += [f"column {column!r} is there, but not declared" for column in new]
         raise JobFailed(f"{place.datasetid}: {'; '.join(problems)}: {place.location}")
     return {column: declared[column] for column in header}
+
+
+def _find_header(place: Place, options: Mapping[str, Any]) -> list[str] | None:
+    """The first record of the chunk's first file, read without a Spark job; None where only Spark can read it."""
+    if not place.is_local:
+        return None
+    first = min(_files(place.location), default="")
+    if not first or first.endswith((".bz2", ".zst", ".lz4", ".snappy", ".deflate")):
+        return None
+    encoding = str(options.get("encoding") or options.get("charset") or "utf-8").lower()
+    opened = gzip.open if first.endswith(".gz") else open
+    with opened(first, "rt", encoding="utf-8-sig" if encoding == "utf-8" else encoding, newline="") as file:
+        separator = str(options.get("sep") or options.get("delimiter") or ",")
+        if len(separator) != 1:
+            return None
+        return next(csv.reader(file, delimiter=separator, quotechar=str(options.get("quote") or '"')), None)
 
 
 def _is_true(option: object) -> bool:

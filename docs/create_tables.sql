@@ -1,0 +1,565 @@
+-- The core tables. SQL is an interface here: operators read and write job_status and datastatus by hand, so
+-- propagation, sort keys and history are triggers. The tables are those of the SQLite store, column by column; where
+-- PostgreSQL has a better type (timestamptz, json) it is used.
+
+CREATE TABLE store (
+    one         integer PRIMARY KEY CHECK (one = 1),
+    store_id    text NOT NULL,
+    environment text NOT NULL DEFAULT ''
+);
+INSERT INTO store (one, store_id) VALUES (1, replace(gen_random_uuid()::text, '-', ''));
+
+CREATE SEQUENCE run_token AS bigint;
+
+CREATE TABLE project (
+    project  text COLLATE "C" PRIMARY KEY,
+    name     text NOT NULL,
+    root     text NOT NULL,
+    home     text NOT NULL,
+    modified timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+CREATE TABLE dataset (
+    project       text COLLATE "C" NOT NULL,
+    datasetid     text COLLATE "C" NOT NULL,
+    hostname      text,
+    database      text,
+    schemaname    text,
+    tablename     text,
+    username      text,
+    encryptedpass text,
+    location      text,
+    format        text,
+    partitions    text,
+    definition    text,
+    modified      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (project, datasetid)
+);
+
+CREATE TABLE job (
+    project         text COLLATE "C" NOT NULL,
+    jobid           text COLLATE "C" NOT NULL,
+    kind            text NOT NULL DEFAULT 'script' CHECK (kind IN ('script', 'pipeline')),
+    script          text,
+    definition      text NOT NULL DEFAULT '{}',
+    partitions      text,
+    expected_upto   text,
+    lease_seconds   double precision NOT NULL DEFAULT 60,
+    timeout_seconds double precision,
+    retries_max     integer NOT NULL DEFAULT 0,
+    backoff_seconds double precision NOT NULL DEFAULT 30,
+    concurrency     integer,
+    same_inputs     integer NOT NULL DEFAULT 0, -- inputs mapped dataid by dataid: `waiting` of a new job_status row
+    shared_waiting  integer NOT NULL DEFAULT 0, -- inputs that every dataid shares (`full`) and that are not READY
+    modified        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (project, jobid)
+);
+
+CREATE TABLE job_dataset (
+    project         text COLLATE "C" NOT NULL,
+    jobid           text COLLATE "C" NOT NULL,
+    itemtype        text NOT NULL CHECK (itemtype IN ('IN', 'OUT')),
+    dataset_project text COLLATE "C" NOT NULL,
+    datasetid       text COLLATE "C" NOT NULL,
+    map             text NOT NULL DEFAULT 'same' CHECK (map IN ('same', 'full')),
+    position        integer NOT NULL DEFAULT 0,
+    PRIMARY KEY (project, jobid, itemtype, dataset_project, datasetid)
+);
+CREATE INDEX job_dataset_of ON job_dataset (dataset_project, datasetid, itemtype, map);
+
+CREATE TABLE job_status (
+    project      text COLLATE "C" NOT NULL,
+    jobid        text COLLATE "C" NOT NULL,
+    dataid       text COLLATE "C" NOT NULL CHECK (dataid <> ''),
+    status       text NOT NULL DEFAULT 'PENDING'
+                 CHECK (status IN ('PENDING', 'RUNNING', 'COMPLETE', 'FAILED', 'RESUBMIT', 'HOLD')),
+    waiting      integer NOT NULL DEFAULT 0, -- same-dataid inputs that are not READY; only ever moved by one
+    again        integer NOT NULL DEFAULT 0 CHECK (again IN (0, 1)),
+    attempts     integer NOT NULL DEFAULT 0,
+    deaths       integer NOT NULL DEFAULT 0,
+    parked_until timestamptz,
+    refusals     integer NOT NULL DEFAULT 0,
+    refusal      json,                       -- the last refusal's answers
+    runid        bigint,                     -- the live or last run, and its fencing token
+    owner        text,
+    host         text,
+    lease_until  timestamptz,
+    modified     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- Natural order: a number at the end counts as a number (9, 10, 100); dates sort as dates.
+    sortkey      text COLLATE "C" GENERATED ALWAYS AS (
+                     rtrim(dataid, '0123456789')
+                     || lpad(length(ltrim(substr(dataid, length(rtrim(dataid, '0123456789')) + 1), '0'))::text, 3, '0')
+                     || ltrim(substr(dataid, length(rtrim(dataid, '0123456789')) + 1), '0')) STORED,
+    PRIMARY KEY (project, jobid, dataid)
+) WITH (fillfactor = 80);
+-- The next claim is a seek in this index, however many chunks are done.
+CREATE INDEX job_status_claimable ON job_status (project, jobid, sortkey, dataid)
+    WHERE status IN ('PENDING', 'RESUBMIT') AND waiting <= 0 AND parked_until IS NULL;
+CREATE INDEX job_status_unfinished ON job_status (project, jobid, sortkey, dataid) WHERE status <> 'COMPLETE';
+CREATE INDEX job_status_running ON job_status (project, jobid, lease_until) WHERE status = 'RUNNING';
+CREATE INDEX job_status_parked ON job_status (parked_until) WHERE parked_until IS NOT NULL;
+
+CREATE TABLE datastatus (
+    project      text COLLATE "C" NOT NULL DEFAULT '', -- '' in an INSERT: the one project that has this dataset
+    datasetid    text COLLATE "C" NOT NULL,
+    dataid       text COLLATE "C" NOT NULL CHECK (dataid <> ''),
+    locktype     text NOT NULL DEFAULT 'OUT' CHECK (locktype IN ('IN', 'OUT')),
+    reader       text NOT NULL DEFAULT '',             -- IN rows: the run that reads
+    jobid        text COLLATE "C" NOT NULL DEFAULT '',
+    status       text NOT NULL CHECK (status IN ('PENDING', 'RUNNING', 'READY', 'FAILED', 'RESUBMIT', 'HOLD')),
+    version      bigint,                               -- the published version: a run's id, or an assertion's token
+    location     text,
+    fingerprint  text,
+    validated_at timestamptz,
+    modified     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    sortkey      text COLLATE "C" GENERATED ALWAYS AS (
+                     rtrim(dataid, '0123456789')
+                     || lpad(length(ltrim(substr(dataid, length(rtrim(dataid, '0123456789')) + 1), '0'))::text, 3, '0')
+                     || ltrim(substr(dataid, length(rtrim(dataid, '0123456789')) + 1), '0')) STORED,
+    CHECK (locktype = 'IN' OR reader = ''),
+    PRIMARY KEY (project, datasetid, dataid, locktype, reader)
+) WITH (fillfactor = 80);
+
+CREATE TABLE data_manifest (
+    project      text COLLATE "C" NOT NULL,
+    datasetid    text COLLATE "C" NOT NULL,
+    dataid       text COLLATE "C" NOT NULL,
+    version      bigint NOT NULL,
+    location     text,
+    files        bigint,
+    bytes        bigint,
+    rows         bigint,
+    schema       text,
+    fingerprint  text,
+    validated_at timestamptz,
+    created_at   timestamptz NOT NULL,
+    PRIMARY KEY (project, datasetid, dataid, version)
+);
+
+CREATE TABLE run (
+    runid         bigint PRIMARY KEY,
+    project       text COLLATE "C" NOT NULL,
+    jobid         text COLLATE "C" NOT NULL,
+    dataid        text COLLATE "C" NOT NULL,
+    attempt       integer NOT NULL,
+    status        text NOT NULL DEFAULT 'RUNNING'
+                  CHECK (status IN ('RUNNING', 'COMPLETE', 'FAILED', 'RESUBMIT', 'LOST')),
+    owner         text NOT NULL,
+    host          text NOT NULL,
+    pid           bigint NOT NULL,
+    pid_started   bigint NOT NULL,
+    guard_pid     bigint NOT NULL,
+    guard_started bigint NOT NULL,
+    claimed_at    timestamptz NOT NULL,
+    ended_at      timestamptz,
+    exit_code     integer,
+    message       text NOT NULL DEFAULT '',
+    answers       json NOT NULL,             -- the five answers of this attempt
+    inputs        json NOT NULL,             -- the versions it read
+    log_path      text,
+    log_tail      text NOT NULL DEFAULT ''
+) WITH (fillfactor = 80);
+
+CREATE TABLE history (
+    id         bigint GENERATED ALWAYS AS IDENTITY,
+    at         timestamptz NOT NULL DEFAULT clock_timestamp(),
+    kind       text NOT NULL CHECK (kind IN ('job', 'chunk')),
+    project    text COLLATE "C" NOT NULL,
+    name       text COLLATE "C" NOT NULL,
+    dataid     text COLLATE "C" NOT NULL,
+    old_status text,
+    new_status text,
+    runid      bigint,
+    actor      text NOT NULL
+);
+-- Also the way to the runs of a dataid: every change of a run is here with its number.
+CREATE INDEX history_of ON history (project, kind, name, dataid, id);
+CREATE INDEX history_at ON history USING brin (at);
+
+-- Functions keep the search path they were made under: a psql session elsewhere may write `myschema.job_status`.
+CREATE FUNCTION from_now(seconds double precision) RETURNS timestamptz
+LANGUAGE sql VOLATILE AS $$ SELECT clock_timestamp() + make_interval(secs => seconds) $$;
+
+CREATE FUNCTION utc_text(moment timestamptz) RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT to_char(moment AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
+$$;
+
+CREATE FUNCTION current_actor() RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT coalesce(nullif(current_setting('dataflow.actor', true), ''), session_user || ' (direct SQL)')
+$$;
+
+CREATE FUNCTION history_is_append_only() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'DELETE' AND current_setting('dataflow.actor', true) LIKE 'history clean%' THEN
+        RETURN OLD;
+    END IF;
+    RAISE EXCEPTION 'history is append-only; see dataflow history clean';
+END $$;
+CREATE TRIGGER history_is_append_only BEFORE UPDATE OR DELETE ON history
+FOR EACH ROW EXECUTE FUNCTION history_is_append_only();
+
+-- Readiness: a chunk that opens or closes moves the counters of those who wait for it, by one. The upsert makes a row
+-- that two inputs create at the same moment count both; the order makes two publishers take their locks alike.
+CREATE FUNCTION chunk_opens(p_project text, p_datasetid text, p_dataid text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO job_status (project, jobid, dataid, waiting)
+    SELECT l.project, l.jobid, p_dataid, j.same_inputs - 1
+    FROM job_dataset l JOIN job j ON j.project = l.project AND j.jobid = l.jobid
+    WHERE l.dataset_project = p_project AND l.datasetid = p_datasetid AND l.itemtype = 'IN' AND l.map = 'same'
+    ORDER BY l.project, l.jobid
+    ON CONFLICT (project, jobid, dataid) DO UPDATE SET waiting = job_status.waiting - 1;
+    IF p_dataid = 'full' THEN
+        UPDATE job SET shared_waiting = shared_waiting - 1
+        WHERE (project, jobid) IN
+            (SELECT l.project, l.jobid FROM job_dataset l
+             WHERE l.dataset_project = p_project AND l.datasetid = p_datasetid AND l.itemtype = 'IN' AND l.map = 'full');
+    END IF;
+END $$;
+
+CREATE FUNCTION chunk_closes(p_project text, p_datasetid text, p_dataid text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE job_status SET waiting = waiting + 1
+    WHERE dataid = p_dataid AND (project, jobid) IN
+        (SELECT l.project, l.jobid FROM job_dataset l
+         WHERE l.dataset_project = p_project AND l.datasetid = p_datasetid AND l.itemtype = 'IN' AND l.map = 'same');
+    IF p_dataid = 'full' THEN
+        UPDATE job SET shared_waiting = shared_waiting + 1
+        WHERE (project, jobid) IN
+            (SELECT l.project, l.jobid FROM job_dataset l
+             WHERE l.dataset_project = p_project AND l.datasetid = p_datasetid AND l.itemtype = 'IN' AND l.map = 'full');
+    END IF;
+END $$;
+
+-- A chunk declared READY from outside completes the job that would have made it, once all its outputs are there.
+CREATE FUNCTION chunk_asserted(p_project text, p_datasetid text, p_dataid text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO job_status (project, jobid, dataid, status, waiting)
+    SELECT l.project, l.jobid, p_dataid, 'COMPLETE', j.same_inputs
+    FROM job_dataset l JOIN job j ON j.project = l.project AND j.jobid = l.jobid
+    WHERE l.dataset_project = p_project AND l.datasetid = p_datasetid AND l.itemtype = 'OUT'
+      AND NOT EXISTS (
+          SELECT 1 FROM job_dataset o LEFT JOIN datastatus c
+              ON c.project = o.dataset_project AND c.datasetid = o.datasetid AND c.dataid = p_dataid
+                 AND c.locktype = 'OUT' AND c.reader = ''
+          WHERE o.project = l.project AND o.jobid = l.jobid AND o.itemtype = 'OUT'
+            AND c.status IS DISTINCT FROM 'READY')
+    ON CONFLICT (project, jobid, dataid) DO UPDATE SET status = 'COMPLETE', parked_until = NULL
+    WHERE job_status.status IN ('PENDING', 'FAILED', 'RESUBMIT');
+END $$;
+
+CREATE FUNCTION chunk_changed() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    was text := CASE WHEN TG_OP <> 'INSERT' THEN OLD.status END;
+    now_is text := CASE WHEN TG_OP <> 'DELETE' THEN NEW.status END;
+    c datastatus := CASE WHEN TG_OP = 'DELETE' THEN OLD ELSE NEW END;
+BEGIN
+    IF was IS NOT DISTINCT FROM now_is AND OLD.version IS NOT DISTINCT FROM NEW.version THEN
+        RETURN NULL;
+    END IF;
+    INSERT INTO history (kind, project, name, dataid, old_status, new_status, runid, actor)
+    VALUES ('chunk', c.project, c.datasetid, c.dataid, was, now_is, c.version, current_actor());
+    IF now_is = 'READY' AND was IS DISTINCT FROM 'READY' THEN
+        PERFORM chunk_opens(c.project, c.datasetid, c.dataid);
+        IF was IS DISTINCT FROM 'RUNNING' THEN -- a publish goes from RUNNING to READY and ends the job itself
+            PERFORM chunk_asserted(c.project, c.datasetid, c.dataid);
+        END IF;
+    ELSIF was = 'READY' AND now_is IS DISTINCT FROM 'READY' THEN
+        PERFORM chunk_closes(c.project, c.datasetid, c.dataid);
+    END IF;
+    IF now_is = 'RESUBMIT' AND was IN ('READY', 'FAILED') THEN
+        UPDATE job_status SET status = 'RESUBMIT'
+        WHERE dataid = c.dataid AND status IN ('COMPLETE', 'FAILED') AND (project, jobid) IN
+            (SELECT l.project, l.jobid FROM job_dataset l
+             WHERE l.dataset_project = c.project AND l.datasetid = c.datasetid AND l.itemtype = 'OUT');
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER chunk_inserted AFTER INSERT ON datastatus
+FOR EACH ROW WHEN (NEW.locktype = 'OUT') EXECUTE FUNCTION chunk_changed();
+CREATE TRIGGER chunk_updated AFTER UPDATE OF status ON datastatus
+FOR EACH ROW WHEN (NEW.locktype = 'OUT') EXECUTE FUNCTION chunk_changed();
+CREATE TRIGGER chunk_deleted AFTER DELETE ON datastatus
+FOR EACH ROW WHEN (OLD.locktype = 'OUT') EXECUTE FUNCTION chunk_changed();
+
+CREATE FUNCTION datastatus_arrives() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    found_projects text[];
+BEGIN
+    IF NEW.project = '' THEN
+        found_projects := ARRAY(SELECT d.project FROM dataset d WHERE d.datasetid = NEW.datasetid);
+        IF cardinality(found_projects) = 0 THEN
+            RAISE EXCEPTION 'no project has a dataset of this name; see dataflow apply';
+        ELSIF cardinality(found_projects) > 1 THEN
+            RAISE EXCEPTION 'several projects have a dataset of this name; give the column project';
+        END IF;
+        NEW.project := found_projects[1];
+    ELSIF NOT EXISTS (SELECT 1 FROM dataset d WHERE d.project = NEW.project AND d.datasetid = NEW.datasetid) THEN
+        RAISE EXCEPTION 'this project has no dataset of this name; see dataflow apply';
+    END IF;
+    RETURN NEW;
+END $$;
+-- Only for what is written by hand: our own sessions name themselves and know what they write.
+CREATE TRIGGER datastatus_arrives BEFORE INSERT ON datastatus
+FOR EACH ROW WHEN (NEW.project = '' OR nullif(current_setting('dataflow.actor', true), '') IS NULL)
+EXECUTE FUNCTION datastatus_arrives();
+
+CREATE FUNCTION datastatus_before_update() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF (NEW.project, NEW.datasetid, NEW.dataid, NEW.locktype, NEW.reader)
+       <> (OLD.project, OLD.datasetid, OLD.dataid, OLD.locktype, OLD.reader) THEN
+        RAISE EXCEPTION 'a chunk keeps its name; delete the row and insert another';
+    END IF;
+    IF NEW.status <> OLD.status AND NEW.modified = OLD.modified THEN
+        NEW.modified := clock_timestamp(); -- hand-made; our own statements set it themselves
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER datastatus_before_update BEFORE UPDATE ON datastatus
+FOR EACH ROW WHEN (NEW.modified = OLD.modified) EXECUTE FUNCTION datastatus_before_update();
+
+-- RESUBMIT, however it is set: PENDING and HOLD stay (but are tried at once, not after their backoff), RUNNING means
+-- again after this run, and a person's RESUBMIT gives the job all its attempts back.
+CREATE FUNCTION job_status_before_update() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF (NEW.project, NEW.jobid, NEW.dataid) <> (OLD.project, OLD.jobid, OLD.dataid) THEN
+        RAISE EXCEPTION 'a job on a dataid keeps its name; delete the row and insert another';
+    END IF;
+    IF NEW.status = 'RESUBMIT' THEN
+        IF OLD.status IN ('PENDING', 'HOLD') THEN
+            NEW := OLD;
+            NEW.parked_until := NULL;
+            RETURN NEW;
+        ELSIF OLD.status = 'RUNNING' AND NEW.owner IS NOT DISTINCT FROM OLD.owner THEN
+            NEW := OLD;
+            NEW.again := 1;
+            RETURN NEW;
+        ELSIF OLD.status <> 'RUNNING' AND NEW.parked_until IS NOT DISTINCT FROM OLD.parked_until THEN
+            NEW.attempts := 0;
+            NEW.deaths := 0;
+            NEW.refusals := 0;
+            NEW.parked_until := NULL;
+        END IF;
+    END IF;
+    IF NEW.status <> OLD.status AND NEW.modified = OLD.modified THEN
+        NEW.modified := clock_timestamp();
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER job_status_before_update BEFORE UPDATE OF status, project, jobid, dataid ON job_status
+FOR EACH ROW WHEN (NEW.status = 'RESUBMIT' OR NEW.modified = OLD.modified)
+EXECUTE FUNCTION job_status_before_update();
+
+CREATE FUNCTION job_status_changed() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'DELETE' THEN
+        INSERT INTO history (kind, project, name, dataid, old_status, new_status, runid, actor)
+        VALUES ('job', OLD.project, OLD.jobid, OLD.dataid, OLD.status, NULL, OLD.runid, current_actor());
+        RETURN NULL;
+    END IF;
+    INSERT INTO history (kind, project, name, dataid, old_status, new_status, runid, actor)
+    VALUES ('job', NEW.project, NEW.jobid, NEW.dataid, CASE WHEN TG_OP = 'UPDATE' THEN OLD.status END, NEW.status,
+            NEW.runid, current_actor());
+    IF NEW.status = 'RESUBMIT' AND TG_OP = 'UPDATE' THEN
+        UPDATE datastatus SET status = 'RESUBMIT', modified = clock_timestamp()
+        WHERE dataid = NEW.dataid AND locktype = 'OUT' AND reader = '' AND status IN ('READY', 'FAILED', 'RUNNING')
+          AND (project, datasetid) IN
+              (SELECT l.dataset_project, l.datasetid FROM job_dataset l
+               WHERE l.project = NEW.project AND l.jobid = NEW.jobid AND l.itemtype = 'OUT');
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER job_status_inserted AFTER INSERT ON job_status
+FOR EACH ROW WHEN (NEW.status <> 'PENDING') EXECUTE FUNCTION job_status_changed();
+CREATE TRIGGER job_status_updated AFTER UPDATE OF status ON job_status
+FOR EACH ROW WHEN (NEW.status <> OLD.status) EXECUTE FUNCTION job_status_changed();
+CREATE TRIGGER job_status_deleted AFTER DELETE ON job_status
+FOR EACH ROW WHEN (OLD.status <> 'PENDING') EXECUTE FUNCTION job_status_changed();
+
+-- What the five questions need of a dataid, in one round trip with the row itself ---------------------------------------
+CREATE FUNCTION input_facts(p_project text, p_jobid text, p_dataid text) RETURNS json LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (
+        SELECT coalesce(json_agg(json_build_array(
+            l.dataset_project, l.datasetid, CASE l.map WHEN 'full' THEN 'full' ELSE p_dataid END, c.status, c.version,
+            c.location, c.fingerprint, utc_text(c.validated_at),
+            coalesce(nullif(c.jobid, ''),
+                     (SELECT p.jobid FROM job_dataset p
+                      WHERE p.dataset_project = l.dataset_project AND p.datasetid = l.datasetid AND p.itemtype = 'OUT'),
+                     ''),
+            utc_text(c.modified)) ORDER BY l.position), '[]'::json)
+        FROM job_dataset l LEFT JOIN datastatus c
+            ON c.project = l.dataset_project AND c.datasetid = l.datasetid
+               AND c.dataid = CASE l.map WHEN 'full' THEN 'full' ELSE p_dataid END AND c.locktype = 'OUT'
+               AND c.reader = ''
+        WHERE l.project = p_project AND l.jobid = p_jobid AND l.itemtype = 'IN');
+END $$;
+
+CREATE FUNCTION output_facts(p_project text, p_jobid text, p_dataid text) RETURNS json LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (
+        SELECT coalesce(json_agg(json_build_array(
+            l.dataset_project, l.datasetid, p_dataid, c.status,
+            (SELECT string_agg(r.jobid || ' (run ' || r.reader || ')', ', ') FROM datastatus r
+             WHERE r.project = l.dataset_project AND r.datasetid = l.datasetid AND r.dataid = p_dataid
+               AND r.locktype = 'IN' AND r.status = 'RUNNING')) ORDER BY l.position), '[]'::json)
+        FROM job_dataset l LEFT JOIN datastatus c
+            ON c.project = l.dataset_project AND c.datasetid = l.datasetid AND c.dataid = p_dataid
+               AND c.locktype = 'OUT' AND c.reader = ''
+        WHERE l.project = p_project AND l.jobid = p_jobid AND l.itemtype = 'OUT');
+END $$;
+
+-- The two hot verbs, each one round trip and one transaction; store/loop.py has the same steps for SQLite -------------
+CREATE FUNCTION claim_run(p jsonb, OUT o_runid bigint, OUT o_attempt integer, OUT o_deaths integer)
+LANGUAGE plpgsql AS $$
+DECLARE
+    moment timestamptz := clock_timestamp();
+    p_project text := p->>'project';
+    p_jobid text := p->>'jobid';
+    p_dataid text := p->>'dataid';
+    chunk jsonb; -- [project, datasetid, dataid, version]
+    n integer;
+BEGIN
+    -- Nobody waits for a row that another runner is just taking.
+    PERFORM 1 FROM job_status s
+    WHERE s.project = p_project AND s.jobid = p_jobid AND s.dataid = p_dataid
+      AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting <= 0
+    FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    IF p->>'concurrency' IS NOT NULL THEN
+        PERFORM 1 FROM job j WHERE j.project = p_project AND j.jobid = p_jobid FOR UPDATE;
+        SELECT count(*) INTO n FROM job_status s
+        WHERE s.project = p_project AND s.jobid = p_jobid AND s.status = 'RUNNING';
+        IF n >= (p->>'concurrency')::integer THEN
+            RETURN;
+        END IF;
+    END IF;
+    -- SHARE: whoever would close an input must wait for this claim, or this claim sees it closed. A row that is
+    -- being changed counts as changed: waiting for it while holding the job's row could deadlock.
+    FOR chunk IN SELECT * FROM jsonb_array_elements(p->'inputs') LOOP
+        PERFORM 1 FROM datastatus c
+        WHERE c.project = chunk->>0 AND c.datasetid = chunk->>1 AND c.dataid = chunk->>2
+          AND c.locktype = 'OUT' AND c.reader = '' AND c.status = 'READY'
+          AND c.version IS NOT DISTINCT FROM (chunk->>3)::bigint
+        FOR SHARE SKIP LOCKED;
+        IF NOT FOUND THEN
+            RETURN;
+        END IF;
+    END LOOP;
+    FOR chunk IN SELECT * FROM jsonb_array_elements(p->'outputs') LOOP
+        -- A chunk that was there before is locked first and then looked at: no reader can slip in between.
+        PERFORM 1 FROM datastatus c
+        WHERE c.project = chunk->>0 AND c.datasetid = chunk->>1 AND c.dataid = p_dataid AND c.locktype = 'OUT'
+          AND c.reader = ''
+        FOR UPDATE;
+        IF FOUND THEN
+            PERFORM 1 FROM datastatus r
+            WHERE r.project = chunk->>0 AND r.datasetid = chunk->>1 AND r.dataid = p_dataid AND r.locktype = 'IN'
+              AND r.status = 'RUNNING';
+            IF FOUND THEN
+                RETURN;
+            END IF;
+        END IF;
+    END LOOP;
+    o_runid := nextval('run_token');
+    INSERT INTO datastatus AS d (project, datasetid, dataid, locktype, jobid, status, modified)
+    SELECT x->>0, x->>1, p_dataid, 'OUT', p_jobid, 'RUNNING', moment FROM jsonb_array_elements(p->'outputs') x
+    ON CONFLICT (project, datasetid, dataid, locktype, reader)
+    DO UPDATE SET status = 'RUNNING', jobid = excluded.jobid, modified = excluded.modified;
+    UPDATE job_status s
+    SET status = 'RUNNING', runid = o_runid, owner = p->>'owner', host = p->>'host',
+        lease_until = moment + make_interval(secs => (p->>'lease_seconds')::double precision),
+        attempts = s.attempts + 1, again = 0, parked_until = NULL, modified = moment
+    WHERE s.project = p_project AND s.jobid = p_jobid AND s.dataid = p_dataid
+    RETURNING s.attempts, s.deaths INTO o_attempt, o_deaths;
+    INSERT INTO run (runid, project, jobid, dataid, attempt, owner, host, pid, pid_started, guard_pid, guard_started,
+                     claimed_at, answers, inputs)
+    VALUES (o_runid, p_project, p_jobid, p_dataid, o_attempt, p->>'owner', p->>'host', (p->>'pid')::bigint,
+            (p->>'pid_started')::bigint, (p->>'guard_pid')::bigint, (p->>'guard_started')::bigint, moment,
+            (p->>'answers')::json, (p->'inputs')::json);
+    INSERT INTO datastatus (project, datasetid, dataid, locktype, reader, jobid, status, modified)
+    SELECT x->>0, x->>1, x->>2, 'IN', o_runid::text, p_jobid, 'RUNNING', moment
+    FROM jsonb_array_elements(p->'inputs') x;
+END $$;
+
+-- What becomes of the job was decided by store/loop.py for both cases: `ends` has RESUBMIT not set while it ran, then set.
+CREATE FUNCTION finish_run(p jsonb, OUT o_case integer, OUT o_earlier text) LANGUAGE plpgsql AS $$
+DECLARE
+    moment timestamptz := clock_timestamp();
+    p_project text := p->>'project';
+    p_jobid text := p->>'jobid';
+    p_dataid text := p->>'dataid';
+    p_runid bigint := (p->>'runid')::bigint;
+    e jsonb;
+    m jsonb;
+BEGIN
+    -- The token is in the WHERE: a run that outlived its lease must change nothing.
+    SELECT s.again INTO o_case FROM job_status s
+    WHERE s.project = p_project AND s.jobid = p_jobid AND s.dataid = p_dataid AND s.runid = p_runid
+      AND s.status = 'RUNNING'
+    FOR UPDATE;
+    IF NOT FOUND THEN
+        SELECT r.status INTO o_earlier FROM run r WHERE r.runid = p_runid;
+        RETURN;
+    END IF;
+    e := p->'ends'->o_case;
+    UPDATE job_status s
+    SET status = e->>'status', again = 0, attempts = (e->>'attempts')::integer, deaths = (e->>'deaths')::integer,
+        parked_until = moment + make_interval(secs => (e->>'retry_in')::double precision), refusals = 0, owner = NULL,
+        host = NULL, lease_until = NULL, modified = moment
+    WHERE s.project = p_project AND s.jobid = p_jobid AND s.dataid = p_dataid;
+    IF (p->>'complete')::boolean THEN
+        FOR m IN SELECT * FROM jsonb_array_elements(p->'manifests') LOOP
+            UPDATE datastatus d
+            SET status = CASE e->>'status' WHEN 'COMPLETE' THEN 'READY' ELSE 'RESUBMIT' END, version = p_runid,
+                location = m->>'location', fingerprint = m->>'fingerprint',
+                validated_at = CASE WHEN (m->>'validated')::boolean THEN moment END, modified = moment
+            WHERE d.project = m->>'project' AND d.datasetid = m->>'datasetid' AND d.dataid = p_dataid
+              AND d.locktype = 'OUT' AND d.reader = '';
+            IF m->>'location' IS NOT NULL THEN -- data without a place has nothing to list
+                INSERT INTO data_manifest (project, datasetid, dataid, version, location, files, bytes, rows, schema,
+                                           fingerprint, validated_at, created_at)
+                VALUES (m->>'project', m->>'datasetid', p_dataid, p_runid, m->>'location', (m->>'files')::bigint,
+                        (m->>'bytes')::bigint, (m->>'rows')::bigint, m->>'schema', m->>'fingerprint',
+                        CASE WHEN (m->>'validated')::boolean THEN moment END, moment);
+            END IF;
+        END LOOP;
+    ELSIF e->>'status' = 'FAILED' THEN
+        UPDATE datastatus d SET status = 'FAILED', modified = moment
+        WHERE d.dataid = p_dataid AND d.locktype = 'OUT' AND d.reader = '' AND d.status = 'RUNNING'
+          AND (d.project, d.datasetid) IN
+              (SELECT l.dataset_project, l.datasetid FROM job_dataset l
+               WHERE l.project = p_project AND l.jobid = p_jobid AND l.itemtype = 'OUT');
+    END IF;
+    FOR m IN SELECT * FROM jsonb_array_elements(p->'inputs') LOOP
+        DELETE FROM datastatus d
+        WHERE d.project = m->>0 AND d.datasetid = m->>1 AND d.dataid = m->>2 AND d.locktype = 'IN'
+          AND d.reader = p->>'runid';
+    END LOOP;
+    UPDATE run r
+    SET status = e->>'run_status', ended_at = moment, exit_code = (p->>'exit_code')::integer, message = e->>'message',
+        log_path = coalesce(p->>'log_path', r.log_path),
+        log_tail = CASE p->>'log_tail' WHEN '' THEN r.log_tail ELSE p->>'log_tail' END
+    WHERE r.runid = p_runid;
+END $$;
+
+DO $$
+DECLARE
+    f regprocedure;
+BEGIN
+    FOR f IN
+        SELECT p.oid::regprocedure FROM pg_proc p
+        WHERE p.pronamespace = current_schema()::regnamespace AND p.prolang <> (SELECT oid FROM pg_language WHERE lanname = 'sql')
+          AND p.proname IN ('history_is_append_only', 'chunk_opens', 'chunk_closes', 'chunk_asserted', 'chunk_changed',
+                            'datastatus_arrives', 'datastatus_before_update', 'job_status_before_update',
+                            'job_status_changed', 'claim_run', 'finish_run', 'input_facts', 'output_facts')
+    LOOP
+        EXECUTE format('ALTER FUNCTION %s SET search_path FROM CURRENT', f);
+    END LOOP;
+    -- Their plans are cached for a session's life: made on a small table, they must still seek in a large one.
+    ALTER FUNCTION claim_run SET enable_seqscan = off;
+    ALTER FUNCTION finish_run SET enable_seqscan = off;
+    ALTER FUNCTION input_facts SET enable_seqscan = off;
+    ALTER FUNCTION output_facts SET enable_seqscan = off;
+END $$;

@@ -1,0 +1,112 @@
+"""What the processes of test_races do; each opens the store itself."""
+
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing import get_context
+from typing import Any
+
+import psycopg
+from world import YES, owner
+
+from opendataflow.domain.chunk import Manifest
+from opendataflow.domain.run import Ending, Result
+from opendataflow.store import open_store, registry
+from opendataflow.store.migrate import upgrade
+from opendataflow.store.open import SCHEMA_VERSION
+
+
+def together(work: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], *, seconds: float = 120) -> list[Any]:
+    """Run `work(barrier, *arguments)` in one real process each, let them start at the same moment; their results."""
+    context = get_context("spawn")
+    with context.Manager() as manager:
+        barrier = manager.Barrier(len(arguments))
+        with context.Pool(len(arguments)) as pool:
+            pending = [pool.apply_async(work, (barrier, *one)) for one in arguments]
+            return [one.get(timeout=seconds) for one in pending]
+
+
+def drain(barrier: Any, url: str, name: str) -> list[tuple[str, int]]:
+    """Claim and publish until nothing is left; what this process did."""
+    store = open_store(url, actor=name)
+    job = store.get_job("load")
+    me = owner(name)
+    done: list[tuple[str, int]] = []
+    barrier.wait()
+    misses = 0
+    while True:
+        candidate = store.find_claimable(job, offset=misses % 4)
+        if candidate is None:
+            if misses % 4 == 0:
+                break
+            misses = 0
+            continue
+        claim = store.claim(job, candidate, YES, me)
+        if claim is None:
+            misses += 1
+            continue
+        misses = 0
+        finished = store.finish(claim, Result(Ending.COMPLETE, 0, manifests=(("p", "totals", Manifest("/x")),)))
+        assert finished.status in ("COMPLETE", "RESUBMIT")  # RESUBMIT: somebody asked for it again meanwhile
+        done.append((claim.dataid, claim.runid))
+    store.close()
+    return done
+
+
+def by_hand(barrier: Any, url: str, statements: list[str]) -> int:
+    """An operator's shell that runs one statement after the other; how often the database asked to try again."""
+    clashes = 0
+    if url.startswith("sqlite"):
+        shell: Any = sqlite3.connect(url.removeprefix("sqlite:///"), timeout=60, isolation_level=None)
+    else:
+        shell = psycopg.connect(url, autocommit=True)
+    barrier.wait()
+    for statement in statements:
+        while True:
+            try:
+                shell.execute(statement)
+                break
+            except psycopg.errors.DeadlockDetected:
+                clashes += 1
+    shell.close()
+    return clashes
+
+
+def open_and_write(barrier: Any, url: str, number: int, times: int) -> int:
+    """Make the store if it is not there, then declare chunks READY; how many were."""
+    barrier.wait()
+    store = open_store(url, actor=f"w{number}", must_exist=False, check=False)
+    upgrade(store)
+    store.check_schema(SCHEMA_VERSION)
+    from world import TODAY, job, registration
+
+    name = f"p{number}"
+    registry.apply(store, registration(job("load", ["orders"], ["totals"], project=name), project=name), today=TODAY)
+    orders, _ = registry.get_dataset(store, "orders", project=name)
+    for time_ in range(times):
+        registry.assert_ready(store, orders, str(time_), Manifest("/x"))
+    store.close()
+    return times
+
+
+def claim_one(barrier: Any, url: str, name: str, dataid: str) -> int | None:
+    """Everybody wants the same dataid at the same moment."""
+    store = open_store(url, actor=name)
+    job = store.get_job("load")
+    candidate = store.find_candidate(job, dataid)
+    assert candidate is not None
+    barrier.wait()
+    claim = store.claim(job, candidate, YES, owner(name))
+    if claim is not None:
+        time.sleep(0.05)
+    store.close()
+    return claim.runid if claim else None
+
+
+def recover_all(barrier: Any, url: str, name: str) -> int:
+    """Everybody finds the same lost runs."""
+    store = open_store(url, actor=name, clock=lambda: time.time() + 3600)
+    barrier.wait()
+    found = sum(store.recover(lost, host="", note="lost") for lost, expired, _ in store.suspects("") if expired)
+    store.close()
+    return found

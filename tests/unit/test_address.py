@@ -1,0 +1,118 @@
+"""Which store and environment a command works with, and the cache that spares reading YAML."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from opendataflow.errors import ConfigurationError
+from opendataflow.project import load
+from opendataflow.project.address import absolute_store, expand, find_project_folder, get_address
+
+PROJECT = """\
+name: Feed
+environments:
+  dev: {}
+  prod: {store: "postgresql://${DB_HOST:-db1}/state"}
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("DATAFLOW_STORE", "DATAFLOW_ENV", "DATAFLOW_PROJECT", "DATAFLOW_HOME", "DB_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    folder = tmp_path / "project"
+    (folder / "jobs" / "deep").mkdir(parents=True)
+    (folder / "project.yml").write_text(PROJECT)
+    return folder
+
+
+def test_a_project_is_found_from_any_folder_in_it(home: Path) -> None:
+    assert find_project_folder(str(home / "jobs" / "deep")) == str(home)
+    assert find_project_folder(str(home.parent), str(home / "jobs")) == str(home)
+    assert find_project_folder(str(home.parent)) is None
+
+
+def test_the_first_environment_is_the_default(home: Path) -> None:
+    address = get_address(str(home / "jobs"))
+    assert address.store == f"sqlite:///{home}/.dataflow/state.db"
+    assert (address.environment, address.project, address.home) == ("dev", "feed", str(home))
+    assert address.work == f"{home}/.dataflow"
+
+
+def test_the_environment_chooses_its_store(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATAFLOW_ENV", "prod")
+    assert get_address(str(home)).store == "postgresql://db1/state"
+    monkeypatch.setenv("DB_HOST", "db2")
+    assert get_address(str(home)).store == "postgresql://db2/state"
+    monkeypatch.setenv("DATAFLOW_STORE", "sqlite:///other.db")
+    monkeypatch.setenv("DATAFLOW_PROJECT", "mine")
+    address = get_address(str(home))
+    assert (address.store, address.environment, address.project) == (f"sqlite:///{home}/other.db", "prod", "mine")
+    monkeypatch.setenv("DATAFLOW_ENV", "nowhere")
+    with pytest.raises(ConfigurationError, match="DATAFLOW_ENV is 'nowhere'; .*project.yml has dev, prod"):
+        get_address(str(home))
+
+
+def test_without_a_project_the_store_must_be_given(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigurationError, match="found no project.yml .* and DATAFLOW_STORE is not set"):
+        get_address(str(home.parent))
+    monkeypatch.setenv("DATAFLOW_STORE", "postgresql://db/state")
+    monkeypatch.setenv("DATAFLOW_HOME", "/var/dataflow")
+    address = get_address(str(home.parent))
+    assert address == ("postgresql://db/state", None, None, None, "/var/dataflow")
+
+
+# The cache --------------------------------------------------------------------------------------------------------------
+def test_project_yml_is_read_once_while_it_stays_the_same(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = get_address(str(home))
+    monkeypatch.setattr(load, "read_addresses", lambda folder: pytest.fail("read again"))
+    assert get_address(str(home)) == first
+
+
+def test_a_changed_project_yml_is_read_again(home: Path) -> None:
+    get_address(str(home))
+    seen = os.stat(home / "project.yml")
+    (home / "project.yml").write_text(PROJECT.replace("Feed", "Food"))  # the same size
+    os.utime(home / "project.yml", ns=(seen.st_atime_ns, seen.st_mtime_ns + 1))
+    assert get_address(str(home)).project == "food"
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", "null", '{"stamp": 1}', '{"other": 1}'])
+def test_a_damaged_cache_is_made_anew(home: Path, damage: str) -> None:
+    expected = get_address(str(home))
+    cache = home / ".dataflow" / "address.json"
+    cache.write_text(damage)
+    assert get_address(str(home)) == expected
+    assert json.loads(cache.read_text())["project"] == "feed"
+
+
+def test_the_cache_keeps_no_value_of_the_environment(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DB_HOST", "s3cret-host")
+    monkeypatch.setenv("DATAFLOW_ENV", "prod")
+    get_address(str(home))
+    cache = home / ".dataflow" / "address.json"
+    assert "s3cret-host" not in cache.read_text()
+    assert cache.stat().st_mode & 0o077 == 0
+    assert [file.name for file in cache.parent.iterdir()] == ["address.json"]
+
+
+# Small parts ------------------------------------------------------------------------------------------------------------
+def test_a_relative_store_is_relative_to_the_project() -> None:
+    assert absolute_store("sqlite:///a/b.db", "/home/x") == "sqlite:////home/x/a/b.db"
+    assert absolute_store("sqlite:////var/b.db", "/home/x") == "sqlite:////var/b.db"
+    assert absolute_store("postgresql://db/x", "/home/x") == "postgresql://db/x"
+
+
+def test_variables_are_expanded_once_and_missing_ones_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A", "${B}")
+    monkeypatch.setenv("EMPTY", "")
+    monkeypatch.delenv("GONE", raising=False)
+    assert expand("plain $A") == "plain $A"
+    assert expand("${A}/${A}") == "${B}/${B}"
+    assert expand("x${GONE:-d}y${EMPTY:-e}z${GONE:-}") == "xdyez"
+    with pytest.raises(ConfigurationError, match="the environment variable GONE is not set"):
+        expand("${GONE}")
+    with pytest.raises(ConfigurationError, match="the environment variable EMPTY is not set"):
+        expand("${EMPTY}")
