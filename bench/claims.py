@@ -27,7 +27,7 @@ from opendataflow.domain.run import Ending, Owner, Result
 from opendataflow.runner.prepare import prepare
 from opendataflow.runner.runjob import Runner
 from opendataflow.store import open_store
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.loop import LoopStore, utc_text
 from opendataflow.store.migrate import upgrade
 from opendataflow.store.open import SCHEMA_VERSION
 from opendataflow.store.registry import apply
@@ -84,26 +84,35 @@ def cycle_apart(store: LoopStore) -> Callable[[], None]:
     return once
 
 
+QUEUE = """
+CREATE TABLE q (job text, dataid text, sortkey text, status text, owner text, modified text, PRIMARY KEY (job, dataid));
+CREATE INDEX q_open ON q (job, sortkey) WHERE status = 'READY';
+"""
+
+
 def bare_sqlite(path: Path, n: int) -> Callable[[], None]:
+    """What one would write by hand: a queue row per dataid, taken and marked done by one statement each."""
     import sqlite3
 
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("CREATE TABLE q (id INTEGER PRIMARY KEY, status TEXT)")
-    connection.execute("CREATE INDEX q_open ON q (id) WHERE status = 'READY'")
-    connection.execute(
-        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "
-        "INSERT INTO q SELECT i, 'READY' FROM n",
-        (n,),
+    connection.executescript(QUEUE)
+    connection.executemany(
+        "INSERT INTO q (job, dataid, sortkey, status) VALUES ('nop', ?, ?, 'READY')",
+        [(str(i), f"{i:08d}") for i in range(n)],
     )
 
     def once() -> None:
         row = connection.execute(
-            "UPDATE q SET status = 'RUNNING' WHERE id = (SELECT id FROM q WHERE status = 'READY' ORDER BY id LIMIT 1) "
-            "RETURNING id"
+            "UPDATE q SET status = 'RUNNING', owner = ?, modified = ? WHERE job = 'nop' AND dataid = "
+            "(SELECT dataid FROM q WHERE job = 'nop' AND status = 'READY' ORDER BY sortkey LIMIT 1) RETURNING dataid",
+            (OWNER.name, utc_text(time.time())),
         ).fetchone()
-        connection.execute("UPDATE q SET status = 'COMPLETE' WHERE id = ?", row)
+        connection.execute(
+            "UPDATE q SET status = 'COMPLETE', modified = ? WHERE job = 'nop' AND dataid = ?",
+            (utc_text(time.time()), row[0]),
+        )
 
     return once
 
@@ -112,16 +121,26 @@ def bare_postgres(url: str, n: int) -> Callable[[], None]:
     import psycopg
 
     connection = psycopg.connect(url, autocommit=True, prepare_threshold=1)
-    connection.execute("CREATE TABLE q (id bigint PRIMARY KEY, status text)")
-    connection.execute("CREATE INDEX q_open ON q (id) WHERE status = 'READY'")
-    connection.execute("INSERT INTO q SELECT i, 'READY' FROM generate_series(1, %s) i", (n,))
+    connection.execute(QUEUE)
+    connection.execute(
+        "INSERT INTO q (job, dataid, sortkey, status) "
+        "SELECT 'nop', i::text, lpad(i::text, 8, '0'), 'READY' FROM generate_series(1, %s) i",
+        (n,),
+    )
+    connection.execute("VACUUM ANALYZE q")
 
     def once() -> None:
         row = connection.execute(
-            "UPDATE q SET status = 'RUNNING' WHERE id = (SELECT id FROM q WHERE status = 'READY' ORDER BY id LIMIT 1 "
-            "FOR UPDATE SKIP LOCKED) RETURNING id"
+            "UPDATE q SET status = 'RUNNING', owner = %s, modified = clock_timestamp()::text "
+            "WHERE job = 'nop' AND dataid = (SELECT dataid FROM q WHERE job = 'nop' AND status = 'READY' ORDER BY sortkey LIMIT 1 "
+            "FOR UPDATE SKIP LOCKED) RETURNING dataid",
+            (OWNER.name,),
         ).fetchone()
-        connection.execute("UPDATE q SET status = 'COMPLETE' WHERE id = %s", row)
+        assert row is not None
+        connection.execute(
+            "UPDATE q SET status = 'COMPLETE', modified = clock_timestamp()::text WHERE job = 'nop' AND dataid = %s",
+            row,
+        )
 
     return once
 

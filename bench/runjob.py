@@ -45,8 +45,9 @@ q("lock_output", jobid="nop", now=now, **out); q("lock_input", reader=str(run), 
 q("stop_acting"); c.execute("COMMIT")
 code = subprocess.run([sys.argv[1]]).returncode
 c.execute("BEGIN IMMEDIATE")
-q("act_as", actor="bare").fetchone(); q("lock_finish", dataid=dataid, runid=run, **j).fetchone()
-q("end_job", dataid=dataid, status="COMPLETE", attempts=1, deaths=0, parked_until=None, now=now, **j)
+q("act_as", actor="bare").fetchone()
+q("end_job", dataid=dataid, runid=run, status="COMPLETE", attempts=1, deaths=0, parked_until=None, now=now,
+  status_again="RESUBMIT", attempts_again=0, deaths_again=0, **j).fetchone()
 m = dict(location=None, fingerprint=None, validated_at=None, now=now, **out)
 q("publish_chunk", status="READY", runid=run, **m)
 q("release_input", reader=str(run), **chunk)

@@ -176,7 +176,6 @@ CREATE TABLE history (
 CREATE INDEX history_of ON history (project, kind, name, dataid, id);
 CREATE INDEX history_at ON history USING brin (at);
 
--- Functions keep the search path they were made under: a psql session elsewhere may write `myschema.job_status`.
 CREATE FUNCTION from_now(seconds double precision) RETURNS timestamptz
 LANGUAGE sql VOLATILE AS $$ SELECT clock_timestamp() + make_interval(secs => seconds) $$;
 
@@ -544,22 +543,20 @@ BEGIN
     WHERE r.runid = p_runid;
 END $$;
 
-DO $$
-DECLARE
-    f regprocedure;
+-- The end of one run and the claim of the next, together; nothing is taken when the ended run had lost its lease.
+CREATE FUNCTION finish_and_claim(
+    p_finish jsonb, p_claim jsonb,
+    OUT o_case integer, OUT o_earlier text, OUT o_runid bigint, OUT o_attempt integer, OUT o_deaths integer)
+LANGUAGE plpgsql AS $$
 BEGIN
-    FOR f IN
-        SELECT p.oid::regprocedure FROM pg_proc p
-        WHERE p.pronamespace = current_schema()::regnamespace AND p.prolang <> (SELECT oid FROM pg_language WHERE lanname = 'sql')
-          AND p.proname IN ('history_is_append_only', 'chunk_opens', 'chunk_closes', 'chunk_asserted', 'chunk_changed',
-                            'datastatus_arrives', 'datastatus_before_update', 'job_status_before_update',
-                            'job_status_changed', 'claim_run', 'finish_run', 'input_facts', 'output_facts')
-    LOOP
-        EXECUTE format('ALTER FUNCTION %s SET search_path FROM CURRENT', f);
-    END LOOP;
-    -- Their plans are cached for a session's life: made on a small table, they must still seek in a large one.
-    ALTER FUNCTION claim_run SET enable_seqscan = off;
-    ALTER FUNCTION finish_run SET enable_seqscan = off;
-    ALTER FUNCTION input_facts SET enable_seqscan = off;
-    ALTER FUNCTION output_facts SET enable_seqscan = off;
+    SELECT f.o_case, f.o_earlier INTO o_case, o_earlier FROM finish_run(p_finish) f;
+    IF o_case IS NOT NULL THEN
+        SELECT c.o_runid, c.o_attempt, c.o_deaths INTO o_runid, o_attempt, o_deaths FROM claim_run(p_claim) c;
+    END IF;
 END $$;
+
+-- What triggers call keeps this search path: a psql session elsewhere may write `myschema.job_status`.
+ALTER FUNCTION history_is_append_only SET search_path FROM CURRENT;
+ALTER FUNCTION chunk_changed SET search_path FROM CURRENT;
+ALTER FUNCTION datastatus_arrives SET search_path FROM CURRENT;
+ALTER FUNCTION job_status_changed SET search_path FROM CURRENT;

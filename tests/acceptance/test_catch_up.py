@@ -37,9 +37,7 @@ def test_a_day_that_fails_does_not_stop_the_days_after_it(project: Project) -> N
     script = project.script("make.sh", '[ "$dataid" = 2025-11-02 ] && exit 9; touch "$out_location"')
     drained = project.runjob("--drain", script)
     assert drained.returncode == 1, "a failed day is not hidden by those that worked"
-    assert project.statuses("make") == {
-        f"2025-11-0{day}": "FAILED" if day == 2 else "COMPLETE" for day in range(1, 6)
-    }
+    assert project.statuses("make") == {f"2025-11-0{day}": "FAILED" if day == 2 else "COMPLETE" for day in range(1, 6)}
 
 
 def test_numbers_run_in_the_order_of_numbers(project: Project) -> None:

@@ -8,7 +8,8 @@ from support.processes import command_lines, wait_for
 from support.projects import RUNJOB, Project
 
 SUFFIXES = (
-    "datasetid", "itemtype", "hostname", "database", "schemaname", "tablename", "username", "password", "location", "format",
+    "datasetid", "itemtype", "hostname", "database", "schemaname", "tablename", "username", "password", "location",
+    "format",
 )  # fmt: skip
 PASSWORD = "s3cr3t $(touch pwned) `x` \"q\" 'p' \\"
 PASSKEY = "open sesame 42"
@@ -79,7 +80,8 @@ def test_a_script_sees_every_variable_of_its_datasets_in_both_spellings(project:
 def test_a_consumer_sees_the_place_of_the_published_run_directory(project: Project) -> None:
     project.apply(
         "name: Chain\nenvironments: {dev: {root: data}}\n"
-        "datasets: {parts: {path: parts, format: parquet, partitions: {shards: 1..1}}, end: {path: 'end/{dataid}.txt'}}\n"
+        "datasets:\n  parts: {path: parts, format: parquet, partitions: {shards: 1..1}}\n"
+        "  end: {path: 'end/{dataid}.txt'}\n"
         "jobs: {make: {outputs: [parts]}, use: {inputs: [parts], outputs: [end]}}\n"
     )
     make = project.script("make.sh", 'echo "$DATAFLOW_RUN_ID" > "$parts_location/part-0"')
@@ -228,9 +230,7 @@ def test_decrypt_gives_back_what_encrypt_was_given(sqlite_project: Project) -> N
         "crypt", "decrypt", input=sealed, env={"DATAFLOW_PASSKEY": PASSKEY}
     )
     assert opened.stdout == f"{PASSWORD}\n"
-    damaged = sqlite_project.dataflow(
-        "crypt", "decrypt", input=sealed[:-8], env={"DATAFLOW_PASSKEY": PASSKEY}
-    )
+    damaged = sqlite_project.dataflow("crypt", "decrypt", input=sealed[:-8], env={"DATAFLOW_PASSKEY": PASSKEY})
     assert damaged.returncode == 2
 
 

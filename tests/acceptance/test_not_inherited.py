@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
 from support.jobs import (
     end_of,
     ends_of,
@@ -220,8 +221,7 @@ def test_nobody_ever_sees_a_job_and_its_output_disagree(project: Project) -> Non
 def test_values_of_descriptors_and_env_arrive_exactly_as_they_were_written(project: Project) -> None:
     fields = ("hostname", "database", "schemaname", "tablename", "username")
     datasets = {
-        f"d{number}": {field: value for field in fields} | {"partitions": "none"}
-        for number, value in enumerate(NASTY)
+        f"d{number}": dict.fromkeys(fields, value) | {"partitions": "none"} for number, value in enumerate(NASTY)
     }
     text = {
         "name": "Values",
@@ -301,7 +301,7 @@ def test_dataset_ids_that_are_no_shell_names_get_mapped_variables(project: Proje
     project.apply(json.dumps(text, ensure_ascii=False))
     for datasetid in datasets:
         project.sql(f"INSERT INTO datastatus (datasetid, dataid, status) VALUES ('{datasetid}', 'full', 'READY')")
-    shown = "; ".join(f'echo "$' + "{" + f"{name}_datasetid" + "}: $" + "{" + f"{name}_HOSTNAME" + '}"' for name in ODD_IDS.values())
+    shown = "; ".join(f'echo "${{{name}_datasetid}}: ${{{name}_HOSTNAME}}"' for name in ODD_IDS.values())
     script = project.script("show.sh", f'{{ {shown}; }} > "$out_location"')
     done = project.runjob(script)
     assert done.returncode == 0, done.stderr
@@ -339,9 +339,7 @@ def test_a_job_that_is_done_is_not_run_again_and_again(project: Project) -> None
 
 
 def test_duration_attempts_and_history_are_recorded(project: Project) -> None:
-    script = one_job(
-        project, "sleep 0.3; [ -e mended ] || exit 7", settings="retries: {max: 1, backoff: 1h}"
-    )
+    script = one_job(project, "sleep 0.3; [ -e mended ] || exit 7", settings="retries: {max: 1, backoff: 1h}")
     assert project.runjob(script).returncode == 1
     (project.folder / "mended").touch()
     project.sql("UPDATE job_status SET parked_until = NULL, status = 'RESUBMIT' WHERE jobid = 'work'")

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from support.jobs import ends_of, publishes
 from support.projects import RUNJOB, Project
 
@@ -17,7 +18,8 @@ def scripts(project: Project) -> list[Path]:
     jobs = "".join(f"  step{n}: {{inputs: [d{n - 1}], outputs: [d{n}]}}\n" for n in range(1, LAYERS + 1))
     project.apply(
         "name: Outage\nenvironments: {dev: {root: data}}\n"
-        f'datasets:\n  d0: {{path: "d0/{{dataid}}.txt", partitions: {{daily: {DAYS[0]}..{DAYS[-1]}}}}}\n{datasets}jobs:\n{jobs}'
+        f'datasets:\n  d0: {{path: "d0/{{dataid}}.txt", partitions: {{daily: {DAYS[0]}..{DAYS[-1]}}}}}\n'
+        f"{datasets}jobs:\n{jobs}"
     )
     for day in DAYS:
         project.write(f"data/d0/{day}.txt", f"raw {day}\n")
@@ -73,9 +75,7 @@ def assert_all_was_made_once_and_in_order(project: Project, since: int) -> None:
         assert made == f"raw {day}\nstep1\nstep2\nstep3\nstep4\nstep5\n"
 
 
-def test_100_failed_jobs_are_healed_by_one_statement_and_the_usual_calls(
-    project: Project, scripts: list[Path]
-) -> None:
+def test_100_failed_jobs_are_healed_by_one_statement_and_the_usual_calls(project: Project, scripts: list[Path]) -> None:
     break_everything(project, scripts)
     since = heal(project)
     for call in range(LAYERS):  # cron calls them as ever, here in the worst order

@@ -1,15 +1,16 @@
 """Signals at every named point of a run: whatever happens there, the usual call heals it and nothing is done twice."""
 
+import os
 import signal
 import subprocess
 from pathlib import Path
 
 import pytest
-from support.jobs import end_of, history, job_status, lines, processes_of, publishes, runs, wait_until_gone
-from support.processes import wait_for
-from support.projects import RUNJOB, Project
 
 from opendataflow.runner.faults import AFTER_CLAIM, AFTER_PUBLISH, BEFORE_PUBLISH, POINTS, WHILE_RUNNING
+from support.jobs import end_of, history, job_status, lines, one_job, processes_of, publishes, runs, wait_until_gone
+from support.processes import wait_for
+from support.projects import RUNJOB, Project
 
 FEED = """\
 name: Crash points
@@ -114,9 +115,8 @@ def test_a_runner_stopped_past_its_lease_changes_nothing_when_it_resumes(
 ) -> None:
     at = At(project, script, point)
     at.runner.send_signal(signal.SIGSTOP)
-    now = "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')" if project.store.startswith("sqlite") else "now()"
     if point != AFTER_PUBLISH:
-        expired = f"SELECT 1 FROM job_status WHERE status = 'RUNNING' AND lease_until <= {now}"
+        expired = f"SELECT 1 FROM job_status WHERE status = 'RUNNING' AND lease_until <= {_now(project)}"
         wait_for(lambda: project.sql(expired), "its lease runs out")
     wait_until_gone(project)  # the guard ends the child of a runner that does not renew
     at.mend()
@@ -148,13 +148,48 @@ def test_what_a_lost_run_left_on_this_host_is_killed_by_the_next_claimant(projec
     [(guard,)] = runs(project, "guard_pid")
     survivor = next(pid for pid in processes_of(project) if _is_session_leader(pid, but_not=_child_of(int(guard))))
     at.runner.send_signal(signal.SIGSTOP)  # so that it cannot tidy up
-    _kill(int(guard))
+    os.kill(int(guard), signal.SIGKILL)
     at.runner.kill()
     end_of(at.runner)
     assert survivor in processes_of(project), "nobody was left to end it"
     at.resume()
     at.mend()
     assert_healed(project, script)
+
+
+# A drain takes its next dataid in the transaction that publishes the one before ---------------------------------
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
+def test_a_dataid_that_a_drain_took_and_did_not_start_is_healed_too(project: Project, number: int) -> None:
+    script = one_job(project, 'echo "$dataid" >> journal', partitions="{shards: 1..3}", settings="lease: 2s")
+    marker = project.folder / "marker"
+    runner = project.start(RUNJOB, "--drain", script, env={"DATAFLOW_FAULT_POINT": f"{AFTER_PUBLISH}:{marker}"})
+    wait_for(lambda: marker.exists() and marker.read_text(), "the first dataid is published")
+    runner.send_signal(number)
+    if number == signal.SIGSTOP:
+        expired = f"SELECT 1 FROM job_status WHERE status = 'RUNNING' AND lease_until > {_now(project)}"
+        wait_for(lambda: not project.sql(expired), "its lease runs out")
+    else:
+        # What is handed back passes the point once more.
+        wait_for(lambda: marker.unlink(missing_ok=True) or runner.poll() is not None, "the runner ends")
+        assert end_of(runner)[0] == (-signal.SIGKILL if number == signal.SIGKILL else 143)
+        if number == signal.SIGTERM:
+            assert "RUNNING" not in job_status(project).values()
+            assert "FAILED" not in job_status(project).values()
+    healed = project.runjob("--drain", script)
+    assert healed.returncode == 0, healed.stderr
+    if number == signal.SIGSTOP:
+        runner.send_signal(signal.SIGCONT)
+        wait_for(lambda: marker.unlink(missing_ok=True) or runner.poll() is not None, "the runner ends")
+        code, _, err = end_of(runner)
+        assert code in (0, 5), err
+    assert sorted(lines(project.folder / "journal")) == ["1", "2", "3"], "no script was started twice"
+    assert publishes(project, "out") == {"1": 1, "2": 1, "3": 1}
+    assert set(job_status(project).values()) == {"COMPLETE"}
+    assert processes_of(project) == []
+
+
+def _now(project: Project) -> str:
+    return "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')" if project.store.startswith("sqlite") else "now()"
 
 
 def _stat(pid: int) -> list[str]:
@@ -167,12 +202,6 @@ def _is_session_leader(pid: int, *, but_not: int) -> bool:
 
 def _child_of(guard: int) -> int:
     return int(Path(f"/proc/{guard}/task/{guard}/children").read_text().split()[0])
-
-
-def _kill(pid: int) -> None:
-    import os
-
-    os.kill(pid, signal.SIGKILL)
 
 
 def test_the_points_are_those_that_the_issue_names() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from support.jobs import end_of, job_status, lines, one_job, publishes, runs, start_and_wait_for, wait_until_gone
 from support.postgres import Server, postgres
 from support.processes import is_alive, wait_for
@@ -155,7 +156,12 @@ def test_a_failure_that_could_not_be_recorded_is_a_failure_later(away: Project, 
 def test_without_the_database_nothing_starts_and_the_exit_code_is_75(away: Project, own_server: Server) -> None:
     script = one_job(away, "touch ran")
     own_server.halt("fast")
-    for command in (("RunJob", str(script)), ("dataflow", "run", "work"), ("dataflow", "status"), ("dataflow", "apply")):
+    for command in (
+        ("RunJob", str(script)),
+        ("dataflow", "run", "work"),
+        ("dataflow", "status"),
+        ("dataflow", "apply"),
+    ):
         refused = away.run(*command)
         assert refused.returncode == 75, command
         assert "cannot be used" in refused.stderr

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
 from support.jobs import end_of, job_status, lines, one_job, processes_of, runs, start_and_wait_for, wait_until_gone
 from support.processes import is_alive, wait_for
 from support.projects import RUNJOB, Project
@@ -18,7 +19,9 @@ IMPATIENT = (
     "import opendataflow.runner.supervise as supervise; supervise.GRACE_SECONDS = 0.3\n"
     "from opendataflow.cli.runjob import main; main()"
 )
-ECHO_PIDS = 'echo $$ >> pids; (echo $BASHPID >> pids; exec sleep 300) & setsid sh -c "echo \\$\\$ >> pids; exec sleep 300" &'
+ECHO_PIDS = (
+    'echo $$ >> pids; (echo $BASHPID >> pids; exec sleep 300) & setsid sh -c "echo \\$\\$ >> pids; exec sleep 300" &'
+)
 WAIT = "while [ $(wc -l < pids) -lt 3 ]; do sleep 0.01; done; touch started; sleep 300"
 
 
@@ -142,9 +145,7 @@ def test_a_child_that_ignores_sigterm_is_killed_after_the_grace(sqlite_project: 
 
 
 def test_a_drain_that_is_told_to_stop_takes_no_further_dataid(sqlite_project: Project) -> None:
-    script = one_job(
-        sqlite_project, 'echo "$dataid" >> ran; touch started; sleep 300', partitions="{shards: 1..5}"
-    )
+    script = one_job(sqlite_project, 'echo "$dataid" >> ran; touch started; sleep 300', partitions="{shards: 1..5}")
     runner = start_and_wait_for(sqlite_project, sqlite_project.folder / "started", "--drain", script)
     runner.terminate()
     assert end_of(runner)[0] == 143
@@ -218,7 +219,12 @@ def test_a_script_that_never_stops_writing_is_still_ended_by_its_timeout(sqlite_
     script = one_job(sqlite_project, "yes > /dev/stderr & yes", settings="timeout: 0.5s")
     with open(os.devnull, "w") as nowhere:
         done = subprocess.run(
-            [RUNJOB, script], cwd=sqlite_project.folder, env=sqlite_project.env(), stdout=nowhere, stderr=nowhere, timeout=30
+            [RUNJOB, script],
+            cwd=sqlite_project.folder,
+            env=sqlite_project.env(),
+            stdout=nowhere,
+            stderr=nowhere,
+            timeout=30,
         )
     assert done.returncode == 1
     assert job_status(sqlite_project) == {"1": "FAILED"}
@@ -229,9 +235,7 @@ def test_the_lease_is_renewed_for_as_long_as_the_script_runs(project: Project) -
     script = one_job(project, "touch started; while [ ! -e go ]; do sleep 0.02; done", settings="lease: 1s")
     runner = start_and_wait_for(project, project.folder / "started", script)
     [(first,)] = project.sql("SELECT lease_until FROM job_status")
-    wait_for(
-        lambda: project.sql("SELECT lease_until FROM job_status")[0][0] > first, "the lease is renewed"
-    )
+    wait_for(lambda: project.sql("SELECT lease_until FROM job_status")[0][0] > first, "the lease is renewed")
     time.sleep(1.5)  # longer than the lease
     other = project.runjob(script)
     assert other.returncode == 14, other.stderr

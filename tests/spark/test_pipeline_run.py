@@ -45,11 +45,13 @@ pipelines:
     transformations: [drop_returns, add_price.py]
 """
 DROP_RETURNS = """\
+import os
+
 from pyspark.sql import functions as F
 
 
 def run(df):
-    print("dropping returns")
+    print("dropping returns of", os.environ["dataid"], "in", os.getpid())
     return df.filter(F.col("amount") > 0)
 """
 ADD_PRICE = """\
@@ -91,17 +93,7 @@ def shop(sqlite_project: Project) -> Project:
 
 def published(project: Project, dataid: str) -> dict[str, Any]:
     """The chunk as the store knows it, with the manifest of its version."""
-    columns = [
-        "c.status",
-        "c.version",
-        "c.location",
-        "m.files",
-        "m.bytes",
-        "m.rows",
-        "m.schema",
-        "c.fingerprint",
-        "m.fingerprint",
-    ]
+    columns = "c.status c.version c.location m.files m.bytes m.rows m.schema c.fingerprint m.fingerprint".split()  # noqa: SIM905
     rows = project.sql(
         f"SELECT {', '.join(columns)} FROM datastatus c LEFT JOIN data_manifest m ON m.project = c.project AND "
         "m.datasetid = c.datasetid AND m.dataid = c.dataid AND m.version = c.version "
@@ -117,7 +109,7 @@ def read(location: str) -> list[dict[str, Any]]:
 def test_a_pipeline_publishes_a_chunk_that_a_script_consumes_and_resubmit_repoints(shop: Project) -> None:
     done = shop.dataflow("run", "price_orders")
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "dropping returns\n"
+    assert done.stdout.startswith(f"dropping returns of {DAY} in ")
     assert f"price_orders/{DAY}" in done.stderr
     assert len(done.stderr.splitlines()) == 1, f"Spark's noise is in the log:\n{done.stderr}"
 
@@ -150,8 +142,13 @@ def test_a_pipeline_publishes_a_chunk_that_a_script_consumes_and_resubmit_repoin
 
     assert shop.dataflow("resubmit", "price_orders", DAY).returncode == 0
     assert published(shop, DAY)["c.status"] != "READY"
-    again = shop.dataflow("run", "price_orders", "--dataid", DAY)
+    again = shop.dataflow("run", "price_orders", "--drain")
     assert again.returncode == 0, again.stderr
+    served = [line.removeprefix("dropping returns of ").split(" in ") for line in again.stdout.splitlines()]
+    assert [dataid for dataid, _ in served] == [DAY, NEXT, THIRD]
+    assert len({child for _, child in served}) == 1, "one warm child serves them all"
+    assert [published(shop, day)["m.rows"] for day in (DAY, NEXT, THIRD)] == [2, 2, 2]
+    assert {row["at"].day for row in read(published(shop, THIRD)["c.location"])} == {3}
     second = published(shop, DAY)
     assert second["c.version"] > run
     assert second["c.location"] == str(folder / "_runs" / str(second["c.version"]))
@@ -160,25 +157,36 @@ def test_a_pipeline_publishes_a_chunk_that_a_script_consumes_and_resubmit_repoin
     assert not {"spark-warehouse", "metastore_db", "derby.log", "artifacts"} & set(os.listdir(shop.folder))
 
 
+BROKEN = """\
+import os
+import sys
+
+
+def run(df, prices):
+    if os.environ["dataid"] == "2025-11-01":
+        raise ValueError("no price for 7 items")
+    if os.environ["dataid"] == "2025-11-02":
+        sys.exit(0)
+    df.join(prices, on="item", how="inner")
+"""
+
+
 def test_a_transformation_that_fails_is_told_in_a_sentence_and_nothing_becomes_visible(shop: Project) -> None:
     file = "pipelines/price_orders/add_price.py"
+    broken = shop.write(file, BROKEN)
+    failed = shop.dataflow("run", "price_orders", "--drain")
+    assert failed.returncode == 1, failed.stderr
+    assert f"price_orders/{DAY}: {file}:7: ValueError: no price for 7 items\n" in failed.stderr
+    assert f'  File "{file}", line 7, in run\n    raise ValueError("no price for 7 items")\n' in failed.stderr
+    assert f"price_orders/{NEXT}: {file}:9: the code ended its interpreter: sys.exit(0)\n" in failed.stderr
+    assert f"price_orders/{THIRD}: {file}:5: `run` returned None; end it with `return df`\n" in failed.stderr
+    assert "site-packages" not in failed.stderr
 
-    def fails(source: str) -> str:
-        (shop.folder / file).unlink(missing_ok=True)
-        if source:
-            shop.write(file, source)
-        failed = shop.dataflow("run", "price_orders")
-        assert failed.returncode == 1, failed.stderr
-        return failed.stderr
-
-    raised = fails("def run(df, prices):\n    raise ValueError('no price for 7 items')\n")
-    assert f"price_orders/{DAY}: {file}:2: ValueError: no price for 7 items\n" in raised
-    assert f'  File "{file}", line 2, in run' in raised
-    assert "site-packages" not in raised
-    nothing = fails("\ndef run(df, prices):\n    df.join(prices, on='item', how='inner')\n")
-    assert f"price_orders/{NEXT}: {file}:2: `run` returned None; end it with `return df`\n" in nothing
-    missing = fails("")
-    assert f"price_orders/{THIRD}: {file}: there is no transformation 'add_price' here: No such file" in missing
+    broken.unlink()
+    assert shop.dataflow("resubmit", "price_orders", DAY).returncode == 0
+    missing = shop.dataflow("run", "price_orders")
+    assert missing.returncode == 1
+    assert f"price_orders/{DAY}: {file}: there is no transformation 'add_price' here: No such file" in missing.stderr
 
     assert set(shop.statuses("price_orders").values()) == {"FAILED"}
     for day in (DAY, NEXT, THIRD):

@@ -43,7 +43,7 @@ def bring_to(world: World, status: JobStatus) -> Any:
     return None
 
 
-# RESUBMIT ---------------------------------------------------------------------------------------------------------------
+# RESUBMIT -----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("status", list(JobStatus))
 def test_resubmit_by_sql_does_what_the_table_of_transitions_says(loaded: World, status: JobStatus) -> None:
     bring_to(loaded, status)
@@ -130,7 +130,7 @@ def test_resubmit_of_a_chunk_resubmits_the_job_that_makes_it(loaded: World) -> N
     assert loaded.waiting("report") == {DAY: 1}
 
 
-# What a live run holds --------------------------------------------------------------------------------------------------
+# What a live run holds ----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("status", ["HOLD", "COMPLETE"])
 def test_a_running_job_is_not_taken_from_its_owner_by_hand(loaded: World, status: str) -> None:
     """The table allows a RUNNING job only RESUBMIT; anything else would leave its locks behind for ever."""
@@ -167,7 +167,7 @@ def test_hold_and_release_by_sql_keep_a_dataid_back_and_let_it_go(loaded: World)
     assert loaded.next("load") == DAY
 
 
-# Chunks -----------------------------------------------------------------------------------------------------------------
+# Chunks -------------------------------------------------------------------------------------------------------------
 def test_a_ready_chunk_inserted_without_its_project_wakes_the_consumer(loaded: World) -> None:
     assert loaded.next("load") == DAY
     assert loaded.next("report") is None
@@ -267,7 +267,7 @@ def test_a_chunk_is_declared_ready_through_the_store_unless_it_is_in_use(loaded:
         assert loaded.dump() == before
 
 
-# History ----------------------------------------------------------------------------------------------------------------
+# History ------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "statement",
     [
@@ -333,7 +333,7 @@ def test_the_times_of_both_stores_are_shown_as_the_same_text(loaded: World) -> N
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", row[name])
 
 
-# Reading ----------------------------------------------------------------------------------------------------------------
+# Reading ------------------------------------------------------------------------------------------------------------
 def test_a_query_of_the_users_cannot_write(loaded: World) -> None:
     columns, rows = loaded.store.select("SELECT datasetid, status FROM datastatus")
     assert (columns, [tuple(row) for row in rows]) == (["datasetid", "status"], [("orders", "READY")])

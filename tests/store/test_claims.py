@@ -19,7 +19,7 @@ def loaded(world: World) -> World:
     return world
 
 
-# Claim ----------------------------------------------------------------------------------------------------------------
+# Claim --------------------------------------------------------------------------------------------------------------
 def test_second_claim_gets_nothing_while_the_first_holds(loaded: World) -> None:
     of = loaded.store.get_job("load")
     seen = loaded.store.find_claimable(of)
@@ -104,7 +104,7 @@ def test_an_input_published_anew_after_it_was_seen_cannot_be_claimed(loaded: Wor
     assert loaded.claim("report") is not None
 
 
-# Readers against producers ----------------------------------------------------------------------------------------------
+# Readers against producers ------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("status", ["RESUBMIT", "PENDING"])
 def test_a_chunk_that_a_running_consumer_reads_is_not_produced_again(loaded: World, status: str) -> None:
     loaded.complete("load", "2025-11-12")
@@ -134,7 +134,7 @@ def test_a_chunk_being_read_does_not_hold_up_the_next_dataid(loaded: World) -> N
     assert loaded.next("load") == "2025-11-13"
 
 
-# Publish ----------------------------------------------------------------------------------------------------------------
+# Publish ------------------------------------------------------------------------------------------------------------
 def test_the_end_of_a_run_publishes_its_chunk_and_wakes_the_consumer(loaded: World) -> None:
     assert loaded.next("report") is None
     claim = loaded.must_claim("load")
@@ -213,7 +213,7 @@ def test_the_log_tail_is_kept_while_running_and_at_the_end(loaded: World) -> Non
     assert loaded.sql("SELECT log_path, log_tail FROM run") == [("/logs/1", "half way")]
 
 
-# The end of one run and the claim of the next, in one transaction ---------------------------------------------------------
+# The end of one run and the claim of the next, in one transaction ---------------------------------------------------
 def wanted(world: World, jobid: str, dataid: str) -> Next:
     of = world.store.get_job(jobid)
     candidate = world.store.find_candidate(of, dataid)
@@ -244,6 +244,20 @@ def test_a_next_dataid_that_is_gone_does_not_hinder_the_end_of_the_run(loaded: W
     assert loaded.finish(other).status == "COMPLETE"
 
 
+def test_a_next_dataid_whose_chunk_is_being_read_does_not_hinder_the_end_of_the_run(loaded: World) -> None:
+    loaded.ready("orders", "2025-11-13")
+    loaded.complete("load", "2025-11-13")
+    first = loaded.must_claim("load", "2025-11-12")
+    reader = loaded.must_claim("report", "2025-11-13")
+    loaded.sql("UPDATE job_status SET status = 'RESUBMIT' WHERE jobid = 'load' AND dataid = '2025-11-13'")
+    following = wanted(loaded, "load", "2025-11-13")
+    finished, taken = loaded.store.finish_and_claim(first, loaded.result(first), following)
+    assert (finished.status, taken) == ("COMPLETE", None)
+    assert loaded.chunk("totals", "2025-11-12") == "READY"
+    assert loaded.chunk("totals", "2025-11-13") == "RESUBMIT"
+    assert loaded.finish(reader).status == "COMPLETE"
+
+
 def test_a_stale_run_neither_ends_nor_takes_the_next_dataid(loaded: World) -> None:
     loaded.ready("orders", "2025-11-13")
     stale = loaded.must_claim("load")
@@ -256,7 +270,7 @@ def test_a_stale_run_neither_ends_nor_takes_the_next_dataid(loaded: World) -> No
     assert loaded.dump() == before
 
 
-# Leases and fencing -----------------------------------------------------------------------------------------------------
+# Leases and fencing -------------------------------------------------------------------------------------------------
 def test_a_lease_that_ran_out_is_recovered_and_no_attempt_is_used(loaded: World) -> None:
     lost = loaded.must_claim("load")
     assert loaded.recover() == 0
@@ -343,7 +357,7 @@ def test_a_run_whose_lease_ran_out_unnoticed_may_still_publish(loaded: World) ->
     assert loaded.recover() == 0
 
 
-# Refusals, retries, limits ----------------------------------------------------------------------------------------------
+# Refusals, retries, limits ------------------------------------------------------------------------------------------
 def test_a_parked_dataid_is_passed_over_with_a_growing_pause_until_it_is_due(loaded: World) -> None:
     loaded.ready("orders", "2025-11-13")
     of = loaded.store.get_job("load")

@@ -171,7 +171,7 @@ def test_a_plan_says_what_apply_would_do_and_does_nothing(world: World) -> None:
     assert registry.apply(world.store, wanted, today=TODAY) == changes
 
 
-# The check --------------------------------------------------------------------------------------------------------------
+# The check ----------------------------------------------------------------------------------------------------------
 def test_the_check_finds_and_repairs_damaged_counters(world: World) -> None:
     world.apply(JOIN, job("load", ["orders", "rates:full"], ["totals"]))
     world.ready("a", "1")

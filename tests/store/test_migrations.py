@@ -57,7 +57,7 @@ def test_a_migration_that_fails_leaves_nothing(
     tmp_path: Path, postgres_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = "CREATE TABLE half (x integer);\nINSERT INTO half VALUES (1);\nCREATE TABLE half (x integer);\n"
-    monkeypatch.setattr("opendataflow.store.migrate.migrations", lambda dialect: [(1, "broken", broken)])
+    monkeypatch.setattr("opendataflow.store.migrate.migrations", lambda _dialect: [(1, "broken", broken)])
     for url in (f"sqlite:///{tmp_path / 'state.db'}", postgres_server.new_database()):
         store = open_store(url, actor="x", must_exist=False, check=False)
         with pytest.raises(Exception, match="half"):

@@ -87,7 +87,8 @@ def test_the_next_claim_is_a_seek_in_its_index_on_postgres(postgres_server: Serv
     world.apply(job("load", ["orders", "rates:full"], ["totals"]))
     world.sql(
         "INSERT INTO job_status (project, jobid, dataid, status) "
-        "SELECT 'p', 'load', n::text, CASE WHEN n < 4000 THEN 'COMPLETE' ELSE 'PENDING' END FROM generate_series(1, 5000) n"
+        "SELECT 'p', 'load', n::text, CASE WHEN n < 4000 THEN 'COMPLETE' ELSE 'PENDING' END "
+        "FROM generate_series(1, 5000) n"
     )
     world.sql("ANALYZE")
     sql = statements("postgres", "claims")["next_claimable"]

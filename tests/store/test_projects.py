@@ -59,7 +59,7 @@ def test_a_job_or_dataset_that_two_projects_have_must_be_named_with_its_project(
 
 def test_another_projects_dataset_can_be_an_input(world: World) -> None:
     world.apply(job("feed", [], ["orders"], partitions={"shards": "1..2"}))
-    with pytest.raises(ConfigurationError, match="this store has no dataset other.orders; apply that project first"):
+    with pytest.raises(ConfigurationError, match=r"this store has no dataset other\.orders; apply that project first"):
         world.apply(job("load", ["other.orders"], ["totals"], project="q"), project="q")
     world.apply(job("load", ["p.orders"], ["totals"], project="q"), project="q")
     assert world.next("load", project="q") is None
@@ -77,12 +77,12 @@ def test_a_dataset_has_one_producer_in_the_whole_store(world: World) -> None:
     stolen = registration(job("feed", [], ["mine"], project="q"), project="q")
     link = stolen.jobs[0].links[0]._replace(dataset_project="p", datasetid="orders")
     thief = stolen.jobs[0]._replace(links=(link,))
-    with pytest.raises(ConfigurationError, match="dataset orders is already produced by p.feed"):
+    with pytest.raises(ConfigurationError, match=r"dataset orders is already produced by p\.feed"):
         registry.apply(world.store, stolen._replace(jobs=(thief,)), today=TODAY)
     assert world.sql("SELECT count(*) FROM project") == [(1,)]
 
 
-# Environment, schema, address ------------------------------------------------------------------------------------------
+# Environment, schema, address ---------------------------------------------------------------------------------------
 def test_a_store_stays_with_the_environment_it_was_stamped_with(world: World) -> None:
     world.apply(job("feed", [], ["orders"]))
     open_store(world.url, actor="x", environment="test").close()
@@ -102,7 +102,7 @@ def test_a_store_of_another_version_is_refused_with_the_next_step(world: World) 
 
 def test_an_empty_store_says_how_to_make_it(tmp_path, postgres_server) -> None:
     missing = f"sqlite:///{tmp_path / 'no' / 'state.db'}"
-    with pytest.raises(StoreUnavailable, match="there is no store at .*state.db; run `dataflow apply`") as away:
+    with pytest.raises(StoreUnavailable, match=r"there is no store at .*state\.db; run `dataflow apply`") as away:
         open_store(missing, actor="x")
     assert away.value.exit_code == 75
     assert not (tmp_path / "no").exists()
@@ -127,7 +127,7 @@ def test_a_password_in_the_stores_address_is_not_shown(monkeypatch) -> None:
     assert "s3cret" not in str(away.value)
 
 
-# Reports ----------------------------------------------------------------------------------------------------------------
+# Reports ------------------------------------------------------------------------------------------------------------
 def test_reports_count_and_list_what_is_there(world: World) -> None:
     world.apply(job("load", ["orders"], ["totals"]), job("idle", ["nothing"], ["none"]))
     world.ready("orders", "9", "10", "100")

@@ -63,7 +63,7 @@ def test_a_lost_run_is_recovered_once_when_many_find_it(world: World) -> None:
     assert world.locks() == []
 
 
-# No lost wake-up --------------------------------------------------------------------------------------------------------
+# No lost wake-up ----------------------------------------------------------------------------------------------------
 JOIN = job("join", ["a", "b", "c"], ["out"])
 
 
@@ -140,7 +140,7 @@ class _Started:
         pass
 
 
-# Readers and writers ----------------------------------------------------------------------------------------------------
+# Readers and writers ------------------------------------------------------------------------------------------------
 def test_a_readers_open_transaction_does_not_delay_a_claim(world: World) -> None:
     world.apply(LOAD)
     world.ready("orders", "1")

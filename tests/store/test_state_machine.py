@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from world import NO_PATH, YES, World, job, owner
@@ -25,6 +25,8 @@ PROFILE = settings(
     stateful_step_count=80 if LONG else 30,
     deadline=None,
     suppress_health_check=list(HealthCheck),
+    # Shrinking takes minutes on a real database; the long run does it.
+    phases=[phase for phase in Phase if LONG or phase not in (Phase.shrink, Phase.explain)],
     print_blob=True,
 )
 DATAIDS = ("9", "10", "100")
@@ -353,8 +355,26 @@ class Machine(RuleBasedStateMachine):
         self.world.store.wake_parked()
         self.model.wake()
 
+    @rule(jobid=jobs, name=owners)
+    def owners_vanish_and_another_takes_over(self, jobid: str, name: str) -> None:
+        self.time_passes_and_owners_vanish()
+        self.the_next_runner_recovers_and_wakes()
+        self.a_runner_claims(jobid, name)
+
+    @rule(jobid=jobs, dataid=dataids)
+    def a_job_is_held_and_released(self, jobid: str, dataid: str) -> None:
+        self.a_job_is_held(jobid, dataid)
+        self.what_is_held_is_released(dataid)
+
     # What must always hold --------------------------------------------------------------------------------------
     @invariant()
+    def all_is_as_it_should_be(self) -> None:
+        self.jobs_stand_where_the_model_has_them_and_counters_equal_a_recount()
+        self.chunks_are_exactly_those_of_the_model()
+        self.only_live_runs_hold_locks_and_no_dataid_has_two_owners()
+        self.every_completed_run_is_published_once_and_no_other()
+        self.history_tells_what_happened_in_order()
+
     def jobs_stand_where_the_model_has_them_and_counters_equal_a_recount(self) -> None:
         rows = self.sql(
             "SELECT jobid, dataid, status, again, attempts, deaths, waiting, parked_until IS NOT NULL, "
@@ -370,12 +390,10 @@ class Machine(RuleBasedStateMachine):
         shared = dict(self.sql("SELECT jobid, shared_waiting FROM job WHERE $P"))
         assert shared == {"make": int(self.model.chunks.get(("f", "full")) != "READY"), "use": 0}
 
-    @invariant()
     def chunks_are_exactly_those_of_the_model(self) -> None:
         rows = self.sql("SELECT datasetid, dataid, status FROM datastatus WHERE $P AND locktype = 'OUT'")
         assert {(dataset, dataid): status for dataset, dataid, status in rows} == self.model.chunks
 
-    @invariant()
     def only_live_runs_hold_locks_and_no_dataid_has_two_owners(self) -> None:
         held = self.sql("SELECT datasetid, dataid, reader FROM datastatus WHERE $P AND locktype = 'IN'")
         expected = []
@@ -388,14 +406,12 @@ class Machine(RuleBasedStateMachine):
         keys = [(claim.jobid, claim.dataid) for claim in self.model.live.values()]
         assert len(set(keys)) == len(keys)
 
-    @invariant()
     def every_completed_run_is_published_once_and_no_other(self) -> None:
         rows = self.sql("SELECT datasetid, dataid, version FROM data_manifest WHERE $P")
         assert sorted(rows) == sorted(self.model.published)
         ended = dict(self.sql("SELECT runid, status FROM run WHERE $P AND status <> 'RUNNING'"))
         assert ended == self.model.ended
 
-    @invariant()
     def history_tells_what_happened_in_order(self) -> None:
         told: dict[tuple[str, str, str], list[str]] = {}
         for kind, name, dataid, old, new in self.sql(
@@ -427,11 +443,7 @@ class Machine(RuleBasedStateMachine):
         assert {key: row.status for key, row in self.model.rows.items()} == {
             (jobid, dataid): "COMPLETE" for jobid in READS for dataid in DATAIDS
         }
-        self.jobs_stand_where_the_model_has_them_and_counters_equal_a_recount()
-        self.chunks_are_exactly_those_of_the_model()
-        self.only_live_runs_hold_locks_and_no_dataid_has_two_owners()
-        self.every_completed_run_is_published_once_and_no_other()
-        self.history_tells_what_happened_in_order()
+        self.all_is_as_it_should_be()
 
 
 def _plain(value: Any) -> Any:

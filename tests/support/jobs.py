@@ -22,9 +22,7 @@ def one_job(
     project: Project, body: str, *, partitions: str = "{shards: 1..1}", settings: str = "", writes: bool = True
 ) -> Path:
     """Register the job `work` without inputs; its script runs the body and then writes its output."""
-    project.apply(
-        ONE_JOB.format(partitions=partitions, settings=f", {settings}" if settings else "")
-    )
+    project.apply(ONE_JOB.format(partitions=partitions, settings=f", {settings}" if settings else ""))
     return project.script("jobs/work.sh", body + ('\necho "made by $dataid" > "$out_location"' if writes else ""))
 
 
@@ -59,9 +57,7 @@ def wait_until_gone(project: Project, *, seconds: float = 20.0) -> None:
     wait_for(lambda: not processes_of(project), "every process of the run is gone", seconds=seconds)
 
 
-def start_and_wait_for(
-    project: Project, file: Path, *argv: str | Path, **options: object
-) -> subprocess.Popen[str]:
+def start_and_wait_for(project: Project, file: Path, *argv: str | Path, **options: object) -> subprocess.Popen[str]:
     """Start RunJob, and return when its script has made this file."""
     runner = project.start(RUNJOB, *argv, **options)
     wait_for(lambda: file.exists() or runner.poll() is not None, f"{file.name} appears")

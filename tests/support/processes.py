@@ -34,9 +34,7 @@ def processes_with(mark: str) -> list[int]:
     return [
         int(folder.name)
         for folder in Path("/proc").iterdir()
-        if folder.name.isdigit()
-        and mark.encode() in _read(folder / "environ").split(b"\0")
-        and not _is_zombie(folder)
+        if folder.name.isdigit() and mark.encode() in _read(folder / "environ").split(b"\0") and not _is_zombie(folder)
     ]
 
 

@@ -51,12 +51,12 @@ def test_the_environment_chooses_its_store(home: Path, monkeypatch: pytest.Monke
     address = get_address(str(home))
     assert (address.store, address.environment, address.project) == (f"sqlite:///{home}/other.db", "prod", "mine")
     monkeypatch.setenv("DATAFLOW_ENV", "nowhere")
-    with pytest.raises(ConfigurationError, match="DATAFLOW_ENV is 'nowhere'; .*project.yml has dev, prod"):
+    with pytest.raises(ConfigurationError, match=r"DATAFLOW_ENV is 'nowhere'; .*project.yml has dev, prod"):
         get_address(str(home))
 
 
 def test_without_a_project_the_store_must_be_given(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigurationError, match="found no project.yml .* and DATAFLOW_STORE is not set"):
+    with pytest.raises(ConfigurationError, match=r"found no project.yml .* and DATAFLOW_STORE is not set"):
         get_address(str(home.parent))
     monkeypatch.setenv("DATAFLOW_STORE", "postgresql://db/state")
     monkeypatch.setenv("DATAFLOW_HOME", "/var/dataflow")
@@ -64,10 +64,10 @@ def test_without_a_project_the_store_must_be_given(home: Path, monkeypatch: pyte
     assert address == ("postgresql://db/state", None, None, None, "/var/dataflow")
 
 
-# The cache --------------------------------------------------------------------------------------------------------------
+# The cache ----------------------------------------------------------------------------------------------------------
 def test_project_yml_is_read_once_while_it_stays_the_same(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = get_address(str(home))
-    monkeypatch.setattr(load, "read_addresses", lambda folder: pytest.fail("read again"))
+    monkeypatch.setattr(load, "read_addresses", lambda _folder: pytest.fail("read again"))
     assert get_address(str(home)) == first
 
 
@@ -98,7 +98,7 @@ def test_the_cache_keeps_no_value_of_the_environment(home: Path, monkeypatch: py
     assert [file.name for file in cache.parent.iterdir()] == ["address.json"]
 
 
-# Small parts ------------------------------------------------------------------------------------------------------------
+# Small parts --------------------------------------------------------------------------------------------------------
 def test_a_relative_store_is_relative_to_the_project() -> None:
     assert absolute_store("sqlite:///a/b.db", "/home/x") == "sqlite:////home/x/a/b.db"
     assert absolute_store("sqlite:////var/b.db", "/home/x") == "sqlite:////var/b.db"

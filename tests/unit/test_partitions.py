@@ -120,7 +120,7 @@ def test_a_scheme_that_means_nothing_is_refused(scheme: object, message: str) ->
     assert message in str(refused.value)
 
 
-# Order ------------------------------------------------------------------------------------------------------------------
+# Order --------------------------------------------------------------------------------------------------------------
 def test_nine_comes_before_ten_before_a_hundred() -> None:
     assert sorted(["100", "10", "9", "1", "0"], key=natural_key) == ["0", "1", "9", "10", "100"]
     assert sorted(["part-100", "part-9", "part-10"], key=natural_key) == ["part-9", "part-10", "part-100"]

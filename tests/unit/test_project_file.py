@@ -35,6 +35,9 @@ jobs:
 """
 
 
+HEAD = "name: x\nenvironments: {dev: {}}\n"
+
+
 def loaded(folder: Path, text: str, *, environment: str = "dev") -> Registration:
     (folder / "project.yml").write_text(text, encoding="utf-8")
     return load_registration(str(folder), environment)
@@ -51,7 +54,7 @@ def line_of(text: str, part: str) -> int:
     return next(number for number, line in enumerate(text.splitlines(), 1) if part in line)
 
 
-# What it becomes --------------------------------------------------------------------------------------------------------
+# What it becomes ----------------------------------------------------------------------------------------------------
 def test_a_project_becomes_a_registration(tmp_path: Path) -> None:
     made = loaded(tmp_path, GOOD)
     assert (made.project, made.name, made.environment) == ("sales-feed", "Sales feed", "dev")
@@ -73,17 +76,20 @@ def test_a_job_without_a_scheme_of_its_own_takes_that_of_its_inputs_producer(tmp
 
 
 def test_a_job_whose_inputs_are_all_whole_is_one_chunk(tmp_path: Path) -> None:
-    text = "name: x\nenvironments: {dev: {}}\ndatasets: {a: {path: a, partitions: none}, b: {path: b}}\njobs: {j: {inputs: [a], outputs: [b]}}\n"
+    text = HEAD + "datasets: {a: {path: a, partitions: none}, b: {path: b}}\njobs: {j: {inputs: [a], outputs: [b]}}\n"
     assert loaded(tmp_path, text).jobs[0].partitions == '"none"'
 
 
 def test_an_input_of_another_project_is_named_with_a_dot(tmp_path: Path) -> None:
-    text = "name: x\nenvironments: {dev: {}}\ndatasets: {b: {path: 'b/{dataid}'}}\njobs: {j: {inputs: [other.orders], outputs: [b]}}\n"
+    text = HEAD + "datasets: {b: {path: 'b/{dataid}'}}\njobs: {j: {inputs: [other.orders], outputs: [b]}}\n"
     assert loaded(tmp_path, text).jobs[0].links[0] == LinkSpec("IN", "other", "orders")
 
 
 def test_a_dataset_with_a_dot_in_its_name_is_this_projects(tmp_path: Path) -> None:
-    text = "name: x\nenvironments: {dev: {}}\ndatasets: {sales.daily: {}, b: {path: 'b/{dataid}'}}\njobs: {j: {inputs: [sales.daily], outputs: [b]}}\n"
+    text = (
+        HEAD + "datasets: {sales.daily: {}, b: {path: 'b/{dataid}'}}\n"
+        "jobs: {j: {inputs: [sales.daily], outputs: [b]}}\n"
+    )
     assert loaded(tmp_path, text).jobs[0].links[0] == LinkSpec("IN", "x", "sales.daily")
 
 
@@ -131,7 +137,7 @@ def test_a_projects_id_is_its_name_in_lower_case(name: str, expected: str) -> No
     assert project_id(name) == expected
 
 
-# Errors -----------------------------------------------------------------------------------------------------------------
+# Errors -------------------------------------------------------------------------------------------------------------
 def test_an_unknown_key_suggests_the_nearest_and_names_file_line_and_key(tmp_path: Path) -> None:
     text = GOOD.replace("    outputs: [totals]\n", "    outputs: [totals]\n    retrys: {max: 1}\n")
     line = line_of(text, "retrys")
@@ -187,7 +193,8 @@ WRONG = {
     "a lease too short": ("lease: 90s", "lease: 0.5s", "jobs.load.lease: Input should be greater than or equal to 1"),
     "bad partitions": ("daily: 2025-11-01..2025-11-30", "daily: 2025-11-31",
         "datasets.orders.partitions: daily: '2025-11-31' is not a date like 2025-11-12"),
-    "unknown partitions": ("partitions: none", "partitions: weekly", "datasets.rates.partitions: partitions: 'weekly' is not"),
+    "unknown partitions": ("partitions: none", "partitions: weekly",
+        "datasets.rates.partitions: partitions: 'weekly' is not"),
     "a plain password": ("tablename: pages", "encryptedpass: hunter2",
         "datasets.pages.encryptedpass: is not encrypted; make it with `dataflow crypt encrypt`"),
     "a path out of the root": ("path: rates.csv", "path: ../rates.csv", "datasets.rates.path: give a path below"),
@@ -238,19 +245,19 @@ jobs:
 
 
 def test_a_job_that_reads_what_it_writes_is_refused(tmp_path: Path) -> None:
-    text = "name: x\nenvironments: {dev: {}}\ndatasets: {a: {}}\njobs: {j: {inputs: [a], outputs: [a]}}\n"
+    text = HEAD + "datasets: {a: {}}\njobs: {j: {inputs: [a], outputs: [a]}}\n"
     assert "jobs.j: a dataset stands twice among its inputs and outputs" in problem(tmp_path, text)
 
 
 def test_datasets_that_would_share_their_variables_are_refused(tmp_path: Path) -> None:
-    text = "name: x\nenvironments: {dev: {}}\ndatasets: {my-data: {}, my_data: {}}\njobs:\n  j: {inputs: [my-data], outputs: [my_data]}\n"
+    text = HEAD + "datasets: {my-data: {}, my_data: {}}\njobs:\n  j: {inputs: [my-data], outputs: [my_data]}\n"
     found = problem(tmp_path, text)
     assert found.startswith(f"{tmp_path}/project.yml:5: jobs.j: ")
     assert "would share the variables my_data_…" in found
 
 
 def test_another_projects_dataset_that_would_share_its_variables_is_refused(tmp_path: Path) -> None:
-    text = "name: x\nenvironments: {dev: {}}\ndatasets: {orders: {}}\njobs:\n  j: {inputs: [other.orders], outputs: [orders]}\n"
+    text = HEAD + "datasets: {orders: {}}\njobs:\n  j: {inputs: [other.orders], outputs: [orders]}\n"
     assert problem(tmp_path, text).startswith(f"{tmp_path}/project.yml:5: jobs.j: ")
 
 

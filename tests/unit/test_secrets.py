@@ -70,7 +70,7 @@ def test_a_credential_without_its_version_is_damaged() -> None:
         decrypt(encrypt(PLAIN, PASSKEY).removeprefix(PREFIX), PASSKEY)
 
 
-# The passkey ------------------------------------------------------------------------------------------------------------
+# The passkey --------------------------------------------------------------------------------------------------------
 def test_the_passkey_comes_from_the_environment_or_a_file(no_passkey: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert find_passkey() is None
     with pytest.raises(SecretError, match="no passkey is given; set DATAFLOW_PASSKEY or DATAFLOW_PASSKEY_FILE"):

@@ -56,7 +56,7 @@ def test_a_chunk_is_never_complete_and_a_job_never_ready() -> None:
     assert "READY" not in set(JobStatus)
 
 
-# The end of a run -------------------------------------------------------------------------------------------------------
+# The end of a run ---------------------------------------------------------------------------------------------------
 def claim(*, attempt: int = 1, deaths: int = 0, retries: int = 0) -> Claim:
     fields = dict.fromkeys(Claim._fields, ())
     fields |= {"project": "p", "jobid": "load", "dataid": "1", "runid": 7, "attempt": attempt, "deaths": deaths}

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from opendataflow.runner.runjob import Work
     from opendataflow.runner.session import Session
 
+SPARK_END_SECONDS = 10.0  # for a warm Spark child to clean up after itself
+
 
 def add_to(app: typer.Typer) -> None:
     app.command(
@@ -65,6 +67,8 @@ def run(
         outcomes = iter([session.run(work, dataid=dataid, wait_seconds=wait, cwd=cwd)])
     code = report(outcomes, say=say, drain=drain, each=tell)
     session.store.close()
+    if guard.child_stays:
+        guard.let_child_end(SPARK_END_SECONDS)
     guard.close()
     return code
 

@@ -1,5 +1,9 @@
-"""A pipeline as a job's work: the Spark child, what it is told, and what it says it wrote."""
+"""A pipeline as a job's work: the Spark child, what it is told for each run, and what it says it wrote.
 
+The child stays for all runs of this runner, because Spark takes seconds to start and a chunk may take less.
+"""
+
+import contextlib
 import errno
 import json
 import os
@@ -8,13 +12,11 @@ import time
 from typing import Any
 
 from opendataflow.domain.chunk import Manifest
-from opendataflow.domain.dataset import Dataset
+from opendataflow.domain.dataset import Dataset, variable_prefix
 from opendataflow.domain.job import Job, Link
 from opendataflow.domain.run import Claim
 from opendataflow.errors import ConfigurationError
-from opendataflow.runner.runjob import Work
-
-Locations = dict[tuple[str, str], str | None]
+from opendataflow.runner.runjob import Locations, Work
 
 CHILD = "opendataflow.spark.child"
 LEFTOVER_SECONDS = 86_400.0  # files of runs that nobody ended here are older than any live one by then
@@ -31,13 +33,16 @@ def pipeline_work(job: Job, work_folder: str) -> Work:
             )
     (output,) = job.outputs
 
-    def argv(claim: Claim, locations: Locations) -> list[str]:
+    def argv(_claim: Claim, _locations: Locations) -> list[str]:
+        # -P: what lies in the caller's folder must not stand in for a library of the same name.
+        return [sys.executable, "-P", "-m", CHILD]
+
+    def task(claim: Claim, locations: Locations) -> str:
         os.makedirs(folder, exist_ok=True)
         _remove_leftovers(folder)
         spec, result = _paths(folder, claim)
         _write_private(spec, chunk_spec(job, claim, locations))
-        # -P: what lies in the caller's folder must not stand in for a library of the same name.
-        return [sys.executable, "-P", "-m", CHILD, spec, result]
+        return json.dumps({"spec": spec, "result": result})
 
     def manifests(claim: Claim, locations: Locations) -> tuple[tuple[str, str, Manifest], ...]:
         paths = _paths(folder, claim)
@@ -49,7 +54,10 @@ def pipeline_work(job: Job, work_folder: str) -> Work:
         manifest = _manifest(run_directory(output, claim, locations), said)
         return ((output.dataset.project, output.dataset.datasetid, manifest),)
 
-    return Work(argv, manifests)
+    def published(claim: Claim, locations: Locations) -> None:
+        show_current(run_directory(output, claim, locations), claim.runid)
+
+    return Work(argv, manifests, task, published)
 
 
 def chunk_spec(job: Job, claim: Claim, locations: Locations) -> dict[str, Any]:
@@ -62,6 +70,7 @@ def chunk_spec(job: Job, claim: Claim, locations: Locations) -> dict[str, Any]:
         "dataid": claim.dataid,
         "runid": claim.runid,
         "spark": job.definition.get("spark") or {},
+        "environment": _environment(job, claim, locations),
         "sources": [_place(link.dataset, locations[link.dataset[:2]]) for link in job.inputs],
         "destination": _place(output.dataset, run_directory(output, claim, locations)),
     }
@@ -71,6 +80,36 @@ def run_directory(output: Link, claim: Claim, locations: Locations) -> str:
     """Where this run writes. A pipeline never writes over what is published, also where the dataset's path is fixed."""
     place = locations[output.dataset[:2]] or ""
     return place if output.dataset.has_own_runs else f"{place}/_runs/{claim.runid}"
+
+
+def show_current(location: str, runid: int) -> None:
+    """Let `current` beside `_runs/` lead to this run, for people; never back to an older one."""
+    folder = os.path.dirname(os.path.dirname(location))
+    link = os.path.join(folder, "current")
+    if "://" in location or os.path.lexists(link) != os.path.islink(link):
+        return  # no symlinks there, or somebody's own file
+    shown = os.path.basename(os.readlink(link)) if os.path.islink(link) else "0"
+    if shown.isdigit() and int(shown) >= runid:
+        return
+    with contextlib.suppress(OSError):  # a file system without symlinks
+        os.symlink(f"_runs/{runid}", f"{link}.{runid}")
+        os.replace(f"{link}.{runid}", link)
+
+
+def _environment(job: Job, claim: Claim, locations: Locations) -> dict[str, str]:
+    """What of the child's environment changes from run to run."""
+    env = {
+        "dataid": claim.dataid,
+        "DATAFLOW_RUN_ID": str(claim.runid),
+        "DATAFLOW_ATTEMPT": str(claim.attempt),
+        "DATAFLOW_TOKEN": str(claim.runid),
+    }
+    for link in job.links:
+        prefix = variable_prefix(link.dataset.datasetid)
+        is_output = link.itemtype == "OUT"
+        place = run_directory(link, claim, locations) if is_output else locations[link.dataset[:2]] or ""
+        env |= {f"{prefix}_location": place, f"{prefix}_LOCATION": place}
+    return env
 
 
 def _place(dataset: Dataset, location: str | None) -> dict[str, Any]:
@@ -112,18 +151,14 @@ def _read_result(path: str) -> dict[str, Any]:
 
 
 def _remove(path: str) -> None:
-    try:
+    with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-    except FileNotFoundError:
-        pass
 
 
 def _remove_leftovers(folder: str) -> None:
     old = time.time() - LEFTOVER_SECONDS
     for name in os.listdir(folder):
         path = os.path.join(folder, name)
-        try:
+        with contextlib.suppress(FileNotFoundError):
             if os.stat(path).st_mtime < old:
                 os.unlink(path)
-        except FileNotFoundError:
-            pass

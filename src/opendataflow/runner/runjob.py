@@ -221,6 +221,7 @@ class Runner:
         log = RunLog(
             os.path.join(self.work_folder, "logs", path_segment(job.jobid), f"{claim.runid}.log"), out_fd=self.out_fd
         )
+        locations: Locations = {}
         try:
             locations = self._locations(job, candidate, claim)
             end = self._supervise(job, work, claim, log, lease_from, cwd, locations, passwords)
@@ -241,6 +242,8 @@ class Runner:
             message = f"{result.ending}, but the store is away ({error}); kept in {path}, the next run here records it"
             return self._outcome(75, "UNREPORTED", claim, message, started)
         faults.point(faults.AFTER_PUBLISH)
+        if work.published is not None and finished.status == "COMPLETE":
+            work.published(claim, locations)
         message = "; ".join(part for part in (result.message, finished.note) if part)
         return self._outcome(exit_code(end, result), finished.status, claim, message, started)
 

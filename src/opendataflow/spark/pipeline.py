@@ -23,7 +23,10 @@ def run_chunk(spark: SparkSession, spec: ChunkSpec, codes: Sequence[Code]) -> di
     steps = [load(code) for code in codes]
     sources = [read_chunk(spark, place) for place in spec.sources]
     df = apply(steps, sources)
-    written = write_chunk(df, spec.destination, spec.sources)
+    try:
+        written = write_chunk(df, spec.destination, spec.sources)
+    finally:
+        spark.catalog.clearCache()  # what a transformation cached is of no use to the next chunk
     return {
         "runid": spec.runid,
         "application": _application(spark),

@@ -1,7 +1,7 @@
 """What the child is told: one chunk of one pipeline, as the runner wrote it to a JSON file.
 
     {"home": "/project", "slug": "clean", "transformations": ["drop_cancelled"], "dataid": "2013-01-01", "runid": 7,
-     "spark": {"master": "local[*]", "conf": {}},
+     "spark": {"master": "local[*]", "conf": {}}, "environment": {"dataid": "2013-01-01", "DATAFLOW_RUN_ID": "7"},
      "sources": [{"datasetid": "flights", "location": "/data/flights/2013-01-01.csv", "format": "csv",
                   "options": {"header": true}, "schema": {"carrier": "string"}}],
      "destination": {"datasetid": "clean", "location": "/data/clean/dataid=2013-01-01/_runs/7", "format": "parquet",
@@ -50,6 +50,7 @@ class ChunkSpec:
     dataid: str
     runid: int
     spark: Mapping[str, Any]
+    environment: Mapping[str, str]
     sources: tuple[Place, ...]
     destination: Place
 
@@ -67,6 +68,7 @@ def chunk_spec(fields: Mapping[str, Any]) -> ChunkSpec:
         dataid=fields["dataid"],
         runid=fields["runid"],
         spark=fields["spark"],
+        environment=fields["environment"],
         sources=tuple(_place(source) for source in fields["sources"]),
         destination=_place(fields["destination"]),
     )

@@ -280,18 +280,19 @@ class LoopStore:
     def _finish_in(self, tx: Transaction, claim: Claim, result: Result) -> Finished:
         key = claim_key(claim)
         now = self.time()
-        rows = tx.rows("lock_finish", key)
+        plain, again = decide_ends(claim, result.ending)
+        rows = tx.rows(
+            "end_job",
+            {**key, "status": plain.status, "attempts": plain.attempts, "deaths": plain.deaths, "now": now,
+             "parked_until": self.time(plain.retry_in) if plain.retry_in is not None else None,
+             "status_again": again.status, "attempts_again": again.attempts, "deaths_again": again.deaths},
+        )  # fmt: skip
         if not rows:
             ended = tx.rows("run_status", {"runid": claim.runid})
             if ended and ended[0][0] not in (RunStatus.RUNNING, RunStatus.LOST):
                 return Finished(ended[0][0], "recorded before")
             raise lease_lost(claim)
-        end = decide_end(claim, result.ending, again=bool(rows[0][0]))
-        tx.run(
-            "end_job",
-            {**key, "status": end.status, "attempts": end.attempts, "deaths": end.deaths, "now": now,
-             "parked_until": self.time(end.retry_in) if end.retry_in is not None else None},
-        )  # fmt: skip
+        end = plain if rows[0][0] == plain.status else again
         if result.ending is Ending.COMPLETE:
             chunk = ChunkStatus.READY if end.status is JobStatus.COMPLETE else ChunkStatus.RESUBMIT
             for project, datasetid, manifest in result.manifests:
@@ -385,6 +386,11 @@ def decide_end(claim: Claim, ending: Ending, *, again: bool) -> End:
         end.status, end.attempts, end.deaths, end.retry_in = JobStatus.RESUBMIT, 0, 0, None
         end.note = "RESUBMIT was set while it ran, so it will run again"
     return end
+
+
+def decide_ends(claim: Claim, ending: Ending) -> tuple[End, End]:
+    """Both ends that are possible: RESUBMIT was not set while it ran, or it was. Only the store knows which."""
+    return decide_end(claim, ending, again=False), decide_end(claim, ending, again=True)
 
 
 def new_candidate(job: Job, row: Row, inputs: list[Row], outputs: list[Row], running: int) -> Candidate:

@@ -12,7 +12,7 @@ from psycopg.types.string import TextLoader
 from opendataflow.domain.job import Candidate, Job
 from opendataflow.domain.questions import Verdict
 from opendataflow.domain.run import Claim, Ending, Finished, Owner, Result, RunStatus
-from opendataflow.errors import LeaseLost, StoreUnavailable, UsageError
+from opendataflow.errors import StoreUnavailable, UsageError
 from opendataflow.store.loop import (
     End,
     LoopStore,
@@ -20,7 +20,7 @@ from opendataflow.store.loop import (
     Params,
     Row,
     claim_key,
-    decide_end,
+    decide_ends,
     inputs_read,
     lease_lost,
     new_claim,
@@ -80,6 +80,9 @@ class PostgresStore(LoopStore):
             "statement_timeout": str(STATEMENT_SECONDS * 1000),
             "default_transaction_read_only": "on" if read_only else "off",
         }
+        if not read_only:
+            # Plans live as long as the session: made on a small table, they must still seek in a large one.
+            settings |= {"enable_seqscan": "off", "jit": "off"}
         connection = psycopg.connect(
             self._address,
             autocommit=True,
@@ -151,31 +154,15 @@ class PostgresStore(LoopStore):
         return _claimed(wanted, self._call("claim", _claim_request(wanted)))
 
     def finish(self, claim: Claim, result: Result) -> Finished:
-        ends = _ends(claim, result)
+        ends = decide_ends(claim, result.ending)
         return _finished(claim, ends, self._call("finish", _finish_request(claim, result, ends)))
 
     def finish_and_claim(self, claim: Claim, result: Result, wanted: Next) -> tuple[Finished, Claim | None]:
-        named = statements("postgres", "claims")
-        ends = _ends(claim, result)
-        params = _finish_request(claim, result, ends), _claim_request(wanted)
+        ends = decide_ends(claim, result.ending)
+        row = self._call("finish_and_claim", (*_finish_request(claim, result, ends), *_claim_request(wanted)))
+        return _finished(claim, ends, row[:2]), _claimed(wanted, row[2:])
 
-        def both() -> tuple[Row, Row]:
-            connection = self._connected()
-            with connection.pipeline(), connection.transaction():  # one flush to the server and back
-                finishing = connection.execute(named["finish"], params[0])
-                claiming = connection.execute(named["claim"], params[1])
-                return finishing.fetchone() or (), claiming.fetchone() or ()
-
-        ended, taken = self._again(both)
-        try:
-            finished = _finished(claim, ends, ended)
-        except LeaseLost:
-            if (lost := _claimed(wanted, taken)) is not None:
-                self.finish(lost, Result(Ending.HANDED_BACK, None, "the run before it had lost its lease"))
-            raise
-        return finished, _claimed(wanted, taken)
-
-    def _call(self, name: str, params: tuple[str]) -> Row:
+    def _call(self, name: str, params: tuple[str, ...]) -> Row:
         sql = statements("postgres", "claims")[name]
         return self._again(lambda: self._connected().execute(sql, params).fetchone() or ())
 
@@ -231,12 +218,7 @@ def _claimed(wanted: Next, row: Row) -> Claim | None:
     return None if runid is None else new_claim(wanted.job, wanted.candidate, runid, attempt, deaths)
 
 
-def _ends(claim: Claim, result: Result) -> list[End]:
-    """What becomes of the job in both cases: RESUBMIT was set while it ran, or not. The database knows which."""
-    return [decide_end(claim, result.ending, again=again) for again in (False, True)]
-
-
-def _finish_request(claim: Claim, result: Result, ends: list[End]) -> tuple[str]:
+def _finish_request(claim: Claim, result: Result, ends: tuple[End, End]) -> tuple[str]:
     return (
         json.dumps(
             {
@@ -265,7 +247,7 @@ def _finish_request(claim: Claim, result: Result, ends: list[End]) -> tuple[str]
     )
 
 
-def _finished(claim: Claim, ends: list[End], row: Row) -> Finished:
+def _finished(claim: Claim, ends: tuple[End, End], row: Row) -> Finished:
     case, earlier = row
     if case is not None:
         return Finished(ends[case].status, ends[case].note)

@@ -84,6 +84,9 @@ SELECT * FROM claim_run(%s)
 -- name: finish
 SELECT * FROM finish_run(%s)
 
+-- name: finish_and_claim
+SELECT * FROM finish_and_claim(%s, %s)
+
 -- name: insert_manifest
 INSERT INTO data_manifest (project, datasetid, dataid, version, location, files, bytes, rows, schema, fingerprint,
                            validated_at, created_at)

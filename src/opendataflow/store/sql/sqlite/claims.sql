@@ -150,16 +150,16 @@ WHERE project = :project AND jobid = :jobid AND dataid = :dataid AND status IN (
 -- name: refusals_of
 SELECT refusals, refusal FROM job_status WHERE project = :project AND jobid = :jobid AND dataid = :dataid
 
--- name: lock_finish
--- The token is in the WHERE: a run that outlived its lease must change nothing.
-SELECT again FROM job_status
-WHERE project = :project AND jobid = :jobid AND dataid = :dataid AND runid = :runid AND status = 'RUNNING'
-
 -- name: end_job
+-- The token is in the WHERE: a run that outlived its lease must change nothing.
 UPDATE job_status
-SET status = :status, again = 0, attempts = :attempts, deaths = :deaths, parked_until = :parked_until,
-    refusals = 0, owner = NULL, host = NULL, lease_until = NULL, modified = :now
-WHERE project = :project AND jobid = :jobid AND dataid = :dataid
+SET status = CASE again WHEN 1 THEN :status_again ELSE :status END,
+    attempts = CASE again WHEN 1 THEN :attempts_again ELSE :attempts END,
+    deaths = CASE again WHEN 1 THEN :deaths_again ELSE :deaths END,
+    parked_until = CASE again WHEN 1 THEN NULL ELSE :parked_until END,
+    again = 0, refusals = 0, owner = NULL, host = NULL, lease_until = NULL, modified = :now
+WHERE project = :project AND jobid = :jobid AND dataid = :dataid AND runid = :runid AND status = 'RUNNING'
+RETURNING status
 
 -- name: publish_chunk
 UPDATE datastatus
