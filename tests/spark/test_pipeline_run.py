@@ -153,6 +153,7 @@ def test_a_pipeline_publishes_a_chunk_that_a_script_consumes_and_resubmit_repoin
     assert second["c.version"] > run
     assert second["c.location"] == str(folder / "_runs" / str(second["c.version"]))
     assert read(second["c.location"]) == read(chunk["c.location"])
+    assert os.readlink(folder / "current") == f"_runs/{second['c.version']}"
     assert list((shop.folder / ".dataflow" / "runs").iterdir()) == []
     assert not {"spark-warehouse", "metastore_db", "derby.log", "artifacts"} & set(os.listdir(shop.folder))
 
@@ -189,6 +190,8 @@ def test_a_transformation_that_fails_is_told_in_a_sentence_and_nothing_becomes_v
     assert f"price_orders/{DAY}: {file}: there is no transformation 'add_price' here: No such file" in missing.stderr
 
     assert set(shop.statuses("price_orders").values()) == {"FAILED"}
+    detail = shop.json("why", "price_orders", THIRD)["detail"]
+    assert detail == f"{file}:5: `run` returned None; end it with `return df`"
     for day in (DAY, NEXT, THIRD):
         chunk = published(shop, day)
         assert (chunk["c.status"], chunk["m.rows"]) == ("FAILED", None)

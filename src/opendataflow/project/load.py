@@ -13,7 +13,7 @@ from opendataflow.domain.dataset import Dataset, check_prefixes, is_below
 from opendataflow.domain.registration import JobSpec, LinkSpec, Registration
 from opendataflow.errors import ConfigurationError, UsageError
 from opendataflow.project.address import PROJECT_FILE, expand
-from opendataflow.project.schema import DatasetEntry, InputEntry, JobEntry, PipelineEntry, ProjectFile
+from opendataflow.project.schema import DatasetEntry, InputEntry, JobEntry, PipelineEntry, ProjectFile, Spark
 
 Path = tuple[str | int, ...]
 
@@ -155,7 +155,7 @@ def load_registration(folder: str, environment: str) -> Registration:
     datasets = {key: _dataset(me, key, entry) for key, entry in project.datasets.items()}
     jobs = [_script_job(source, me, key, entry, datasets) for key, entry in project.jobs.items()]
     jobs += [
-        _pipeline_job(source, me, index, entry, datasets, {**project.spark, **declared.spark})
+        _pipeline_job(source, me, index, entry, datasets, _spark(project.spark, declared.spark))
         for index, entry in enumerate(project.pipelines)
     ]
     _check_whole(source, me, jobs, datasets, root)
@@ -164,13 +164,18 @@ def load_registration(folder: str, environment: str) -> Registration:
     )
 
 
+def _spark(common: Spark, here: Spark) -> dict[str, Any]:
+    """What all environments share, and on top of it what this one says."""
+    return {"master": here.master or common.master, "conf": {**common.conf, **here.conf}}
+
+
 def _dataset(project: str, datasetid: str, entry: DatasetEntry) -> Dataset:
     rest = {"options": entry.options, "schema": entry.schema_}
     return Dataset(
         project, datasetid, entry.hostname, entry.database, entry.schemaname, entry.tablename, entry.username,
         entry.encryptedpass, entry.path, entry.format,
         json.dumps(entry.partitions) if entry.partitions is not None else None,
-        json.dumps({key: value for key, value in rest.items() if value}, sort_keys=True),
+        json.dumps({key: value for key, value in rest.items() if value}),  # a schema's columns have an order
     )  # fmt: skip
 
 

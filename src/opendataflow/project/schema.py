@@ -33,10 +33,15 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class Spark(_Strict):
+    master: str | None = None
+    conf: dict[str, str | int | float | bool] = {}
+
+
 class Environment(_Strict):
     root: str = "."
     store: str = "sqlite:///.dataflow/state.db"
-    spark: dict[str, Any] = {}
+    spark: Spark = Spark()
 
 
 class DatasetEntry(_Strict):
@@ -123,7 +128,7 @@ class PipelineEntry(_Runnable):
 class ProjectFile(_Strict):
     name: str = Field(min_length=1)
     environments: dict[str, Environment] = {"default": Environment()}
-    spark: dict[str, Any] = {}
+    spark: Spark = Spark()
     datasets: dict[Text, DatasetEntry] = {}
     jobs: dict[Text, JobEntry] = {}
     pipelines: list[PipelineEntry] = []

@@ -57,7 +57,16 @@ def pipeline_work(job: Job, work_folder: str) -> Work:
     def published(claim: Claim, locations: Locations) -> None:
         show_current(run_directory(output, claim, locations), claim.runid)
 
-    return Work(argv, manifests, task, published)
+    def reason(claim: Claim) -> str:
+        result = _paths(folder, claim)[1]
+        try:
+            return str(_read_result(result).get("error", ""))
+        except OSError:
+            return ""
+        finally:
+            _remove(result)
+
+    return Work(argv, manifests, task, reason, published)
 
 
 def chunk_spec(job: Job, claim: Claim, locations: Locations) -> dict[str, Any]:

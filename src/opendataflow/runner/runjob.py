@@ -59,6 +59,7 @@ class Work(NamedTuple):
     argv: Callable[[Claim, Locations], list[str]]
     manifests: Callable[[Claim, Locations], tuple[tuple[str, str, Manifest], ...]]
     task: Callable[[Claim, Locations], str] | None = None
+    reason: Callable[[Claim], str] | None = None  # why it exited other than 0, where the child can tell
     published: Callable[[Claim, Locations], None] | None = None  # after the store says so: for people's eyes only
 
 
@@ -243,7 +244,10 @@ class Runner:
             return self._outcome(75, "UNREPORTED", claim, message, started)
         faults.point(faults.AFTER_PUBLISH)
         if work.published is not None and finished.status == "COMPLETE":
-            work.published(claim, locations)
+            try:
+                work.published(claim, locations)
+            except OSError as error:
+                self.say(f"{job.jobid}/{claim.dataid} is published, but not shown: {error}")
         message = "; ".join(part for part in (result.message, finished.note) if part)
         return self._outcome(exit_code(end, result), finished.status, claim, message, started)
 
@@ -291,7 +295,8 @@ class Runner:
                     place = f" {error.filename}" if error.filename else ""
                     return Result(Ending.FAILED, 0, f"it exited 0, but an output is not there:{place} {error.strerror}")
             case Exited(code):
-                return Result(Ending.FAILED, code, f"it exited {code}")
+                reason = work.reason(claim) if work.reason is not None else ""
+                return Result(Ending.FAILED, code, reason or f"it exited {code}")
             case Killed(number):
                 return Result(Ending.DIED, 128 + number, f"it was killed by signal {number}")
             case Stopped(number) if number == _INTERRUPT:

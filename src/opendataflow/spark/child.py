@@ -1,9 +1,9 @@
 """The supervised child: `python -m opendataflow.spark.child` produces chunks, one after the other, in one warm Spark.
 
 For each run it reads a line `{"spec": path, "result": path}` from its standard input, and answers on file descriptor 3:
-0 when the chunk is written and the result file says what was; 1 after a sentence on stderr, without a result. It ends
-when its input does. When Spark's JVM is killed under it, it ends by the same signal: a death, not a failure of the
-user's code.
+0 when the chunk is written and the result file says what was; 1 after a sentence on stderr, which is also the `error`
+of the result file. It ends when its input does. When Spark's JVM is killed under it, it ends by the same signal: a
+death, not a failure of the user's code.
 """
 
 import contextlib
@@ -102,7 +102,7 @@ def _produce(warm: WarmSpark, spec_path: str, result_path: str) -> int:
         end = _find_end_of_jvm(error)
         if end is not None:
             _end_like(end, spec)
-        _report(error, spec)
+        write_atomically(result_path, {"error": _report(error, spec)})
         return 1
     return 0
 
@@ -123,11 +123,13 @@ def _end_like(end: "JvmEnd", spec: ChunkSpec) -> None:
     os.kill(os.getpid(), end.signal)
 
 
-def _report(error: BaseException, spec: ChunkSpec) -> None:
+def _report(error: BaseException, spec: ChunkSpec) -> str:
     from opendataflow.spark.explain import explain, user_traceback
 
     sys.stderr.write(user_traceback(error, home=spec.home))
-    _say(f"{spec.name}: {explain(error, home=spec.home)}")
+    sentence = explain(error, home=spec.home)
+    _say(f"{spec.name}: {sentence}")
+    return sentence
 
 
 def _say(text: str) -> None:
