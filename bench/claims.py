@@ -132,8 +132,8 @@ def bare_postgres(url: str, n: int) -> Callable[[], None]:
     def once() -> None:
         row = connection.execute(
             "UPDATE q SET status = 'RUNNING', owner = %s, modified = clock_timestamp()::text "
-            "WHERE job = 'nop' AND dataid = (SELECT dataid FROM q WHERE job = 'nop' AND status = 'READY' ORDER BY sortkey LIMIT 1 "
-            "FOR UPDATE SKIP LOCKED) RETURNING dataid",
+            "WHERE job = 'nop' AND dataid = (SELECT dataid FROM q WHERE job = 'nop' AND status = 'READY' "
+            "ORDER BY sortkey LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING dataid",
             (OWNER.name,),
         ).fetchone()
         assert row is not None

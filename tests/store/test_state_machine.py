@@ -361,6 +361,16 @@ class Machine(RuleBasedStateMachine):
         self.the_next_runner_recovers_and_wakes()
         self.a_runner_claims(jobid, name)
 
+    @precondition(lambda self: self.model.live)
+    @rule(data=st.data(), ending=st.sampled_from(list(Ending)))
+    def a_stopped_owner_wakes_after_another_took_its_dataid(self, data: st.DataObject, ending: Ending) -> None:
+        stopped = data.draw(st.sampled_from(list(self.model.live.values())))
+        self.time_passes_and_owners_vanish()
+        self.the_next_runner_recovers_and_wakes()
+        if self.model.next(stopped.jobid) == stopped.dataid:
+            self.a_runner_claims(stopped.jobid, "bert")
+        self._finish(stopped, ending)
+
     @rule(jobid=jobs, dataid=dataids)
     def a_job_is_held_and_released(self, jobid: str, dataid: str) -> None:
         self.a_job_is_held(jobid, dataid)

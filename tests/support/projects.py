@@ -36,7 +36,9 @@ class Project:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("DATAFLOW_", "PASSKEY"))}
         return {**kept, "PATH": f"{BIN}:{kept['PATH']}", "DATAFLOW_STORE": self.store, "NO_COLOR": "1", **extra}
 
-    def run(self, *argv: str | Path, env: dict[str, str] | None = None, **options: Any) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *argv: str | Path, env: dict[str, str] | None = None, **options: Any
+    ) -> subprocess.CompletedProcess[str]:
         """A command to its end, output captured."""
         return subprocess.run(
             [str(part) for part in argv], cwd=options.pop("cwd", self.folder), env=self.env(**(env or {})),

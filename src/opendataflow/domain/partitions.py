@@ -10,12 +10,12 @@ FULL = "full"
 _TRAILING_DIGITS = re.compile(r"[0-9]*\Z")
 
 
-def natural_key(dataid: str) -> tuple[str, int, str, str]:
+def natural_key(dataid: str) -> tuple[str, str]:
     """Order of dataids: 9 before 10 before 100, dates as dates; the same order as the stores' sort key."""
     digits = _TRAILING_DIGITS.search(dataid)
     tail = digits.group() if digits else ""
     number = tail.lstrip("0")
-    return (dataid[: len(dataid) - len(tail)], len(number), number, dataid)
+    return (f"{dataid[: len(dataid) - len(tail)]}{len(number):03d}{number}", dataid)
 
 
 def _date(text: str, *, scheme: str) -> datetime.date:

@@ -105,7 +105,9 @@ def read_project(folder: str) -> tuple[Source, ProjectFile]:
 
 def _explain(source: Source, error: Any) -> str:
     # pydantic puts the name of a union's branch into the path; keys of the file are what a reader knows.
-    path = tuple(part for part in error["loc"] if not str(part).startswith(("str", "dict[", "function-")))
+    loc = error["loc"]
+    branch = [at for at in range(2, len(loc)) if loc[at - 2] == "inputs" and isinstance(loc[at - 1], int)]
+    path = tuple(part for at, part in enumerate(loc) if at not in branch)
     message = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "extra_forbidden":
         near = difflib.get_close_matches(str(path[-1]), _keys_beside(path), n=1)

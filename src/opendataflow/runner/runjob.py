@@ -85,6 +85,7 @@ class Runner:
         """A candidate all of whose answers are yes, or why there is none. Bad dataids are parked on the way."""
         if dataid is not None:
             return self._ask_one(job, dataid)
+        seen: set[str] = set()
         while True:
             candidate = self.store.find_claimable(job)
             if candidate is None:
@@ -92,6 +93,11 @@ class Runner:
             verdict = prepare(job, candidate)
             if verdict.yes:
                 return candidate, verdict
+            if candidate.dataid in seen:
+                return self._refused(
+                    job, candidate, verdict
+                )  # a limit of the whole job: the next one would not do either
+            seen.add(candidate.dataid)
             if not self._refused_by_counter(job, candidate, verdict):
                 refusal = verdict.refusal
                 self.store.refuse(

@@ -20,6 +20,7 @@ def upgrade(store: LoopStore) -> list[str]:
     """Bring the store to the newest schema; returns the names of the migrations that were applied."""
     done = []
     with store.bare_transaction() as tx:
+        tx.rows("lock_schema", {})
         tx.run("create_migration_table", {})
         applied = {row[0] for row in tx.rows("applied_migrations", {})}
         for number, name, text in migrations(store.dialect):

@@ -34,9 +34,13 @@ def open_store(
             f"the store's address starts with {scheme!r}; use sqlite:///path/to/state.db or postgresql://…"
         )
     if check:
-        store.check_schema(SCHEMA_VERSION)
-        if environment is not None:
-            store.check_environment(environment)
+        try:
+            store.check_schema(SCHEMA_VERSION)
+            if environment is not None:
+                store.check_environment(environment)
+        except BaseException:
+            store.close()
+            raise
     return store
 
 

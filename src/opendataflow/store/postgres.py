@@ -11,7 +11,7 @@ from psycopg.types.string import TextLoader
 
 from opendataflow.domain.job import Candidate, Job
 from opendataflow.domain.questions import Verdict
-from opendataflow.domain.run import Claim, Ending, Finished, Owner, Result, RunStatus
+from opendataflow.domain.run import Claim, Ending, Finished, LostRun, Owner, Result, RunStatus
 from opendataflow.errors import StoreUnavailable, UsageError
 from opendataflow.store.loop import (
     End,
@@ -161,6 +161,19 @@ class PostgresStore(LoopStore):
         ends = decide_ends(claim, result.ending)
         row = self._call("finish_and_claim", (*_finish_request(claim, result, ends), *_claim_request(wanted)))
         return _finished(claim, ends, row[:2]), _claimed(wanted, row[2:])
+
+    # Clashes of the slower verbs are done again too.
+    def wake_parked(self) -> None:
+        self._again(super().wake_parked)
+
+    def refuse(self, job: Job, dataid: str, verdict: Verdict, *, park: bool) -> None:
+        self._again(lambda: super(PostgresStore, self).refuse(job, dataid, verdict, park=park))
+
+    def renew(self, claim: Claim, *, log_path: str | None = None, log_tail: str | None = None) -> None:
+        self._again(lambda: super(PostgresStore, self).renew(claim, log_path=log_path, log_tail=log_tail))
+
+    def recover(self, lost: LostRun, *, host: str, note: str) -> bool:
+        return self._again(lambda: super(PostgresStore, self).recover(lost, host=host, note=note))
 
     def _call(self, name: str, params: tuple[str, ...]) -> Row:
         sql = statements("postgres", "claims")[name]

@@ -44,6 +44,10 @@ def apply(store: LoopStore, wanted: Registration, *, today: datetime.date, dry_r
             changes.append(f"- job {jobid} (its history stays)")
         for job in wanted.jobs:
             _expect(tx, wanted.project, job, today)
+            if job.jobid in known_jobs and known_jobs[job.jobid][3] != job.partitions:
+                # A dataid that left the scheme and is back has inputs that were READY before it.
+                tx.run("freeze_chunks", {})
+                recount_in(tx, {**of, "jobid": job.jobid}, None)
         if dry_run:
             raise _DryRun(changes)
     return changes

@@ -47,11 +47,11 @@ FROM (SELECT * FROM job_status s
       WHERE s.project = %(project)s AND s.jobid = %(jobid)s
         AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting <= 0 AND s.parked_until IS NULL
         AND (SELECT shared_waiting FROM job WHERE project = %(project)s AND jobid = %(jobid)s) <= 0
-        AND (s.status = 'PENDING' OR NOT EXISTS (
+        AND NOT EXISTS (
             SELECT 1 FROM job_dataset o JOIN datastatus r
                 ON r.project = o.dataset_project AND r.datasetid = o.datasetid AND r.dataid = s.dataid
                    AND r.locktype = 'IN' AND r.status = 'RUNNING'
-            WHERE o.project = %(project)s AND o.jobid = %(jobid)s AND o.itemtype = 'OUT'))
+            WHERE o.project = %(project)s AND o.jobid = %(jobid)s AND o.itemtype = 'OUT')
       ORDER BY s.sortkey, s.dataid LIMIT %(limit)s OFFSET %(offset)s) s
 ORDER BY s.sortkey, s.dataid
 

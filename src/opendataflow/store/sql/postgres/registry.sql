@@ -3,6 +3,10 @@
 -- name: has_tables
 SELECT count(*) FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'migration'
 
+-- name: lock_schema
+-- Two upgrades of an empty database at once: the second waits, then finds nothing to do.
+SELECT pg_advisory_xact_lock(hashtext('dataflow upgrade'))
+
 -- name: create_migration_table
 CREATE TABLE IF NOT EXISTS migration (
     version    integer PRIMARY KEY,

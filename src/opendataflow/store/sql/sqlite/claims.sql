@@ -50,11 +50,11 @@ FROM job_status s
 WHERE s.project = :project AND s.jobid = :jobid
   AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting <= 0 AND s.parked_until IS NULL
   AND (SELECT shared_waiting FROM job WHERE project = :project AND jobid = :jobid) <= 0
-  AND (s.status = 'PENDING' OR NOT EXISTS (
+  AND NOT EXISTS (
       SELECT 1 FROM job_dataset o CROSS JOIN datastatus r
       WHERE o.project = :project AND o.jobid = :jobid AND o.itemtype = 'OUT'
         AND r.project = o.dataset_project AND r.datasetid = o.datasetid AND r.dataid = s.dataid
-        AND r.locktype = 'IN' AND r.status = 'RUNNING'))
+        AND r.locktype = 'IN' AND r.status = 'RUNNING')
 ORDER BY s.sortkey, s.dataid LIMIT :limit OFFSET :offset
 
 -- name: get_candidate

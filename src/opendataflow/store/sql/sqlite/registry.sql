@@ -3,6 +3,10 @@
 -- name: has_tables
 SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'migration'
 
+-- name: lock_schema
+-- The write lock of BEGIN IMMEDIATE already keeps other upgrades out.
+SELECT 1
+
 -- name: create_migration_table
 CREATE TABLE IF NOT EXISTS migration (
     version    INTEGER PRIMARY KEY,

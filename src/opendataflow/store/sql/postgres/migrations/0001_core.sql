@@ -308,6 +308,9 @@ BEGIN
        <> (OLD.project, OLD.datasetid, OLD.dataid, OLD.locktype, OLD.reader) THEN
         RAISE EXCEPTION 'a chunk keeps its name; delete the row and insert another';
     END IF;
+    IF OLD.locktype = 'IN' THEN
+        NEW.status := OLD.status; -- a live run's lock: a hand-made change of the chunk's status is not meant for it
+    END IF;
     IF NEW.status <> OLD.status AND NEW.modified = OLD.modified THEN
         NEW.modified := clock_timestamp(); -- hand-made; our own statements set it themselves
     END IF;
@@ -322,6 +325,11 @@ CREATE FUNCTION job_status_before_update() RETURNS trigger LANGUAGE plpgsql AS $
 BEGIN
     IF (NEW.project, NEW.jobid, NEW.dataid) <> (OLD.project, OLD.jobid, OLD.dataid) THEN
         RAISE EXCEPTION 'a job on a dataid keeps its name; delete the row and insert another';
+    END IF;
+    -- A RUNNING job is its owner's: taken from it by hand, its locks would stay for ever; set by hand, nobody would end it.
+    IF NEW.status <> OLD.status AND NEW.owner IS NOT DISTINCT FROM OLD.owner
+       AND (NEW.status = 'RUNNING' OR (OLD.status = 'RUNNING' AND NEW.status <> 'RESUBMIT')) THEN
+        RAISE EXCEPTION 'only a claim makes a job RUNNING and only its run ends it; RESUBMIT means again after this run';
     END IF;
     IF NEW.status = 'RESUBMIT' THEN
         IF OLD.status IN ('PENDING', 'HOLD') THEN

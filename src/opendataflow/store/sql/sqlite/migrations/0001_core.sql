@@ -350,6 +350,20 @@ BEGIN
     WHERE status IN ('PENDING', 'FAILED', 'RESUBMIT');
 END;
 
+-- A RUNNING job is its owner's: taken from it by hand, its locks would stay for ever; set by hand, nobody would end it.
+CREATE TRIGGER running_belongs_to_its_owner BEFORE UPDATE OF status ON job_status
+WHEN NEW.status <> OLD.status AND NEW.owner IS OLD.owner
+     AND (NEW.status = 'RUNNING' OR (OLD.status = 'RUNNING' AND NEW.status <> 'RESUBMIT'))
+BEGIN
+    SELECT RAISE(ABORT, 'only a claim makes a job RUNNING and only its run ends it; RESUBMIT means again after this run');
+END;
+-- An IN row is a live run's lock; a hand-made change of the chunk's status is not meant for it.
+CREATE TRIGGER readers_keep_their_locks BEFORE UPDATE OF status ON datastatus
+WHEN OLD.locktype = 'IN' AND NEW.status <> OLD.status
+BEGIN
+    SELECT RAISE(IGNORE);
+END;
+
 -- RESUBMIT, however it is set -------------------------------------------------------------------------------------
 CREATE TRIGGER resubmit_leaves_pending_and_hold BEFORE UPDATE OF status ON job_status
 WHEN NEW.status = 'RESUBMIT' AND OLD.status IN ('PENDING', 'HOLD')
