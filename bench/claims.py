@@ -27,10 +27,11 @@ from opendataflow.domain.run import Ending, Owner, Result
 from opendataflow.runner.prepare import prepare
 from opendataflow.runner.runjob import Runner
 from opendataflow.store import open_store
-from opendataflow.store.loop import LoopStore, utc_text
+from opendataflow.store.loop import LoopStore
 from opendataflow.store.migrate import upgrade
 from opendataflow.store.open import SCHEMA_VERSION
 from opendataflow.store.registry import apply
+from opendataflow.store.rows import utc_text
 
 OWNER = Owner("bench@here:1", "here", 1, 1, 1, 1)
 TODAY = date(2026, 1, 1)

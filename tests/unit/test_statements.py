@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opendataflow import errors
-from opendataflow.store.loop import utc_text
+from opendataflow.store.rows import utc_text
 from opendataflow.store.sqlite import split_script
 from opendataflow.store.statements import statements
 

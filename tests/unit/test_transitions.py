@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from opendataflow.domain.chunk import ChunkStatus
+from opendataflow.domain.ending import decide_end
 from opendataflow.domain.job import JobStatus
 from opendataflow.domain.run import MAX_DEATHS, Claim, Ending
 from opendataflow.domain.transitions import (
@@ -16,7 +17,6 @@ from opendataflow.domain.transitions import (
     next_job_status,
 )
 from opendataflow.errors import UsageError
-from opendataflow.store.loop import decide_end
 
 
 @pytest.mark.parametrize(("status", "event"), list(itertools.product(JobStatus, JobEvent)))

@@ -4,23 +4,32 @@ SQLite runs these verbs as they stand. PostgreSQL replaces the hot ones by funct
 round trip; the conformance suite runs over both.
 """
 
-import functools
 import json
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
-from opendataflow.domain.chunk import ChunkKey, ChunkStatus, Input, Manifest, Output
+from opendataflow.domain.chunk import ChunkStatus
 from opendataflow.domain.dataset import Dataset
+from opendataflow.domain.ending import decide_ends
 from opendataflow.domain.job import Candidate, Job, JobStatus, Link
 from opendataflow.domain.questions import Verdict
-from opendataflow.domain.run import MAX_DEATHS, Claim, Ending, Finished, LostRun, Owner, Result, RunStatus
-from opendataflow.errors import ConfigurationError, LeaseLost, UsageError
+from opendataflow.domain.run import Claim, Ending, Finished, LostRun, Owner, Result, RunStatus
+from opendataflow.errors import ConfigurationError, UsageError
+from opendataflow.store.rows import (
+    Params,
+    Row,
+    claim_key,
+    inputs_read,
+    lease_lost,
+    manifest_params,
+    new_candidate,
+    new_claim,
+    utc_text,
+    verdict_json,
+)
 from opendataflow.store.statements import statements
 
-Row = Sequence[Any]
-Params = dict[str, Any]
 PARK_SECONDS = 30.0
 PARK_SECONDS_MAX = 3600.0
 
@@ -42,17 +51,6 @@ class Transaction(Protocol):
     def next_token(self) -> int:
         """A number greater than any given out before."""
         ...
-
-
-@functools.lru_cache(maxsize=8)
-def _utc_second(whole: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole))
-
-
-def utc_text(seconds: float) -> str:
-    """Seconds since the epoch as the text that the SQLite store keeps and all stores show."""
-    whole = int(seconds // 1)
-    return f"{_utc_second(whole)}.{int((seconds - whole) * 1000):03d}Z"
 
 
 class LoopStore:
@@ -352,89 +350,5 @@ def recount_in(tx: Transaction, key: Params, dataid: str | None) -> None:
     tx.run("recount", {**key, "dataid": dataid})
 
 
-class End:
-    """What the end of a run makes of the job's dataid."""
-
-    def __init__(self, status: JobStatus, run_status: RunStatus, attempts: int, deaths: int) -> None:
-        self.status, self.run_status, self.attempts, self.deaths = status, run_status, attempts, deaths
-        self.retry_in: float | None = None
-        self.note = ""
-
-    def explain(self, message: str) -> str:
-        return "; ".join(part for part in (message, self.note) if part)
-
-
-def decide_end(claim: Claim, ending: Ending, *, again: bool) -> End:
-    """The rules of the end of a run; `again` when RESUBMIT was set while it ran."""
-    attempts, deaths = claim.attempt, claim.deaths
-    if ending is Ending.COMPLETE:
-        end = End(JobStatus.COMPLETE, RunStatus.COMPLETE, attempts, 0)
-    elif ending is Ending.HANDED_BACK:
-        end = End(JobStatus.RESUBMIT, RunStatus.RESUBMIT, max(attempts - 1, 0), deaths)
-    elif ending is Ending.DIED and deaths + 1 < MAX_DEATHS:
-        end = End(JobStatus.RESUBMIT, RunStatus.RESUBMIT, max(attempts - 1, 0), deaths + 1)
-        end.note = f"death {deaths + 1} of {MAX_DEATHS} in a row, will be tried again"
-    elif ending is Ending.DIED:
-        end = End(JobStatus.FAILED, RunStatus.FAILED, attempts, MAX_DEATHS)
-        end.note = f"died {MAX_DEATHS} times in a row"
-    else:
-        end = End(JobStatus.FAILED, RunStatus.FAILED, attempts, 0)
-        if attempts <= claim.retries_max:
-            end.retry_in = claim.backoff_seconds * 2 ** (attempts - 1)
-            end.note = f"attempt {attempts} of {claim.retries_max + 1}, next in {end.retry_in:g} s"
-    if again and end.status in (JobStatus.COMPLETE, JobStatus.FAILED):
-        end.status, end.attempts, end.deaths, end.retry_in = JobStatus.RESUBMIT, 0, 0, None
-        end.note = "RESUBMIT was set while it ran, so it will run again"
-    return end
-
-
-def decide_ends(claim: Claim, ending: Ending) -> tuple[End, End]:
-    """Both ends that are possible: RESUBMIT was not set while it ran, or it was. Only the store knows which."""
-    return decide_end(claim, ending, again=False), decide_end(claim, ending, again=True)
-
-
-def new_candidate(job: Job, row: Row, inputs: list[Row], outputs: list[Row], running: int) -> Candidate:
-    dataid, status, waiting, attempts, parked_until, owner, lease_until = row[:7]
-    return Candidate(
-        job.jobid, dataid, JobStatus(status), waiting, attempts, parked_until, owner, lease_until, running,
-        tuple(Input(ChunkKey(p, d, i), ChunkStatus(s) if s else None, *rest) for p, d, i, s, *rest in inputs),
-        tuple(Output(ChunkKey(p, d, i), ChunkStatus(s) if s else None, who or "") for p, d, i, s, who in outputs),
-    )  # fmt: skip
-
-
-def new_claim(job: Job, candidate: Candidate, runid: int, attempt: int, deaths: int) -> Claim:
-    return Claim(
-        job.project, job.jobid, candidate.dataid, runid, attempt, deaths, job.lease_seconds, job.retries_max,
-        job.backoff_seconds, tuple(chunk.key for chunk in candidate.inputs),
-    )  # fmt: skip
-
-
-def claim_key(claim: Claim) -> Params:
-    return {"project": claim.project, "jobid": claim.jobid, "dataid": claim.dataid, "runid": claim.runid}
-
-
 def _first(found: list[Candidate]) -> Candidate | None:
     return found[0] if found else None
-
-
-def verdict_json(verdict: Verdict) -> str:
-    return json.dumps(verdict.as_json())
-
-
-def inputs_read(candidate: Candidate) -> list[list[Any]]:
-    """The versions a run reads, as its record keeps them."""
-    return [[*chunk.key, chunk.version, chunk.fingerprint] for chunk in candidate.inputs]
-
-
-def manifest_params(manifest: Manifest, now: Any) -> Params:
-    values = manifest._asdict()
-    values["validated_at"] = now if values.pop("validated") else None
-    return values
-
-
-def lease_lost(claim: Claim) -> LeaseLost:
-    return LeaseLost(
-        f"run {claim.runid} of {claim.jobid}/{claim.dataid} no longer holds its lease: "
-        "another owner may have the work; "
-        f"nothing was changed; see `dataflow why {claim.jobid} {claim.dataid}`"
-    )

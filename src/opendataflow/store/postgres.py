@@ -9,24 +9,14 @@ import psycopg
 from psycopg.adapt import Loader
 from psycopg.types.string import TextLoader
 
+from opendataflow.domain.ending import End, decide_ends
 from opendataflow.domain.job import Candidate, Job
 from opendataflow.domain.questions import Verdict
 from opendataflow.domain.run import Claim, Ending, Finished, LostRun, Owner, Result, RunStatus
 from opendataflow.errors import StoreUnavailable, UsageError
-from opendataflow.store.loop import (
-    End,
-    LoopStore,
-    Next,
-    Params,
-    Row,
-    claim_key,
-    decide_ends,
-    inputs_read,
-    lease_lost,
-    new_claim,
-    verdict_json,
-)
+from opendataflow.store.loop import LoopStore, Next
 from opendataflow.store.open import without_password
+from opendataflow.store.rows import Params, Row, claim_key, inputs_read, lease_lost, new_claim, verdict_json
 from opendataflow.store.statements import statements
 
 CONNECT_SECONDS = 10

@@ -13,7 +13,8 @@ from opendataflow.domain.questions import CODES, Question
 from opendataflow.domain.registration import JobSpec, LinkSpec, Registration
 from opendataflow.domain.transitions import ChunkEvent, next_chunk_status
 from opendataflow.errors import ConfigurationError, Refused, UsageError
-from opendataflow.store.loop import LoopStore, Params, Row, Transaction, manifest_params, recount_in
+from opendataflow.store.loop import LoopStore, Transaction, recount_in
+from opendataflow.store.rows import Params, Row, manifest_params
 
 
 def _rows(names: str, rows: list[Row]) -> list[dict[str, Any]]:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from opendataflow.errors import StoreUnavailable, UsageError
-from opendataflow.store.loop import LoopStore, Params, Row
+from opendataflow.store.loop import LoopStore
+from opendataflow.store.rows import Params, Row
 from opendataflow.store.statements import statements
 
 BUSY_SECONDS = 60.0

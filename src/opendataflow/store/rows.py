@@ -1,0 +1,70 @@
+"""Between rows and domain values, the same for both stores."""
+
+import functools
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from opendataflow.domain.chunk import ChunkKey, ChunkStatus, Input, Manifest, Output
+from opendataflow.domain.job import Candidate, Job, JobStatus
+from opendataflow.domain.questions import Verdict
+from opendataflow.domain.run import Claim
+from opendataflow.errors import LeaseLost
+
+Row = Sequence[Any]
+Params = dict[str, Any]
+
+
+@functools.lru_cache(maxsize=8)
+def _utc_second(whole: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole))
+
+
+def utc_text(seconds: float) -> str:
+    """Seconds since the epoch as the text that the SQLite store keeps and all stores show."""
+    whole = int(seconds // 1)
+    return f"{_utc_second(whole)}.{int((seconds - whole) * 1000):03d}Z"
+
+
+def new_candidate(job: Job, row: Row, inputs: list[Row], outputs: list[Row], running: int) -> Candidate:
+    dataid, status, waiting, attempts, parked_until, owner, lease_until = row[:7]
+    return Candidate(
+        job.jobid, dataid, JobStatus(status), waiting, attempts, parked_until, owner, lease_until, running,
+        tuple(Input(ChunkKey(p, d, i), ChunkStatus(s) if s else None, *rest) for p, d, i, s, *rest in inputs),
+        tuple(Output(ChunkKey(p, d, i), ChunkStatus(s) if s else None, who or "") for p, d, i, s, who in outputs),
+    )  # fmt: skip
+
+
+def new_claim(job: Job, candidate: Candidate, runid: int, attempt: int, deaths: int) -> Claim:
+    return Claim(
+        job.project, job.jobid, candidate.dataid, runid, attempt, deaths, job.lease_seconds, job.retries_max,
+        job.backoff_seconds, tuple(chunk.key for chunk in candidate.inputs),
+    )  # fmt: skip
+
+
+def claim_key(claim: Claim) -> Params:
+    return {"project": claim.project, "jobid": claim.jobid, "dataid": claim.dataid, "runid": claim.runid}
+
+
+def verdict_json(verdict: Verdict) -> str:
+    return json.dumps(verdict.as_json())
+
+
+def inputs_read(candidate: Candidate) -> list[list[Any]]:
+    """The versions a run reads, as its record keeps them."""
+    return [[*chunk.key, chunk.version, chunk.fingerprint] for chunk in candidate.inputs]
+
+
+def manifest_params(manifest: Manifest, now: Any) -> Params:
+    values = manifest._asdict()
+    values["validated_at"] = now if values.pop("validated") else None
+    return values
+
+
+def lease_lost(claim: Claim) -> LeaseLost:
+    return LeaseLost(
+        f"run {claim.runid} of {claim.jobid}/{claim.dataid} no longer holds its lease: "
+        "another owner may have the work; "
+        f"nothing was changed; see `dataflow why {claim.jobid} {claim.dataid}`"
+    )
