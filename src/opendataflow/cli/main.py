@@ -1,5 +1,6 @@
 """`dataflow`: every command parses, calls, renders."""
 
+import os
 import sys
 from typing import Annotated
 
@@ -8,6 +9,7 @@ import typer
 from opendataflow import __version__
 from opendataflow.cli import crypt, db, run, state
 from opendataflow.errors import DataflowError
+from opendataflow.runner.guard import open_standard_streams
 
 app = typer.Typer(
     name="dataflow",
@@ -41,9 +43,14 @@ def options(
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point of the console script: errors we can explain end with their exit code, without a traceback."""
+    open_standard_streams()
     try:
         result = app(args=argv, standalone_mode=False)
+        sys.stdout.flush()
         return result if isinstance(result, int) else 0
+    except BrokenPipeError:  # `dataflow status | head`: the reader has what it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
     except DataflowError as error:
         sys.stderr.write(f"dataflow: {error}\n")
         return error.exit_code
@@ -52,11 +59,11 @@ def main(argv: list[str] | None = None) -> int:
     except typer.Abort:
         return 130
     except Exception as error:
-        from click import ClickException
-
-        if isinstance(error, ClickException):
-            error.show()
-            return error.exit_code
+        # Usage errors of click, which newer versions of Typer bring along under a name of their own.
+        show, code = getattr(error, "show", None), getattr(error, "exit_code", None)
+        if callable(show) and isinstance(code, int):
+            show()
+            return code
         sys.stderr.write(f"dataflow: internal error: {type(error).__name__}: {error}\n")
         raise SystemExit(70) from error
 

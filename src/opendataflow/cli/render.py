@@ -19,9 +19,12 @@ STYLES = {
 
 
 def say(message: str) -> None:
-    """A message for a person: to stderr."""
-    sys.stderr.write(f"{message}\n")
-    sys.stderr.flush()
+    """A message for a person: to stderr. If nobody listens any more, the work goes on."""
+    try:
+        sys.stderr.write(f"{message}\n")
+        sys.stderr.flush()
+    except (OSError, AttributeError):  # a pipe whose reader is gone; a stream that was closed from the start
+        pass
 
 
 def put(text: str) -> None:

@@ -37,6 +37,8 @@ def run(
 
     Examples: dataflow run load_orders;  dataflow run load_orders --drain -- --batch 1000
     """
+    if wait != wait:  # noqa: PLR0124  NaN would wait for ever
+        raise UsageError("--wait nan is not a number of seconds")
     if drain and dataid is not None:
         raise UsageError("--drain takes every dataid; leave out --dataid")
     from opendataflow.runner.guard import Guard

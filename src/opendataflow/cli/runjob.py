@@ -4,7 +4,7 @@ import os
 import sys
 
 from opendataflow.errors import DataflowError, UsageError
-from opendataflow.runner.guard import Guard
+from opendataflow.runner.guard import Guard, open_standard_streams
 
 HELP = """\
 usage: RunJob [--dataid D] [--wait S] [--drain] path/to/myETL.sh [args…]
@@ -28,8 +28,12 @@ exit: 0 complete or caught up, 1 failed, 2 usage, 5 lease lost, 10-14 a question
 
 
 def say(message: str) -> None:
-    sys.stderr.write(f"RunJob: {message}\n")
-    sys.stderr.flush()
+    """A message to stderr; if nobody listens any more, the work goes on."""
+    try:
+        sys.stderr.write(f"RunJob: {message}\n")
+        sys.stderr.flush()
+    except (OSError, AttributeError):  # a pipe whose reader is gone; a stream that was closed from the start
+        pass
 
 
 def parse(argv: list[str]) -> tuple[str, list[str], str | None, float, bool]:
@@ -51,7 +55,9 @@ def parse(argv: list[str]) -> tuple[str, list[str], str | None, float, bool]:
                 try:
                     wait = float(value)
                 except ValueError:
-                    raise UsageError(f"--wait {value!r} is not a number of seconds") from None
+                    wait = float("nan")
+                if wait != wait:  # noqa: PLR0124  NaN would wait for ever
+                    raise UsageError(f"--wait {value!r} is not a number of seconds")
         elif option == "--" and not equals:
             break
         else:
@@ -65,9 +71,13 @@ def parse(argv: list[str]) -> tuple[str, list[str], str | None, float, bool]:
 
 def main() -> None:
     """Entry point of the console script: ends the process at once, without taking the interpreter apart."""
+    open_standard_streams()
     code = run(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, AttributeError):
+            pass
     os._exit(code)
 
 
@@ -89,8 +99,7 @@ def run(argv: list[str]) -> int:
     except Exception as error:  # noqa: BLE001  the last resort: an exit code of its own
         import traceback
 
-        traceback.print_exc()
-        say(f"internal error: {error}")
+        say(f"{traceback.format_exc()}internal error: {error}")
         return DataflowError.exit_code
 
 

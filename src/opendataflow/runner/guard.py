@@ -26,6 +26,13 @@ _PR_SET_PDEATHSIG = 1
 LEFTOVER_SECONDS = 1.0  # how long what a script left behind may take to end by itself (`exec > >(tee log)` does)
 
 
+def open_standard_streams() -> None:
+    """Streams that the caller closed become /dev/null: no pipe of ours may get the number 0, 1 or 2."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+
+
 class Started(NamedTuple):
     pid: int
 
@@ -53,6 +60,7 @@ class Guard:
         self._unread = b""
         self.child_stays = False  # a child that serves many runs is alive
         theirs = (control_r, report_w, out_w, err_w, tasks_r, answers_w)
+        self.is_gone = False  # somebody killed it; this process can run nothing more
         self.pid = os.fork()
         if self.pid == 0:
             try:
@@ -113,6 +121,7 @@ class Guard:
         except BlockingIOError:
             return []
         if not data:
+            self.is_gone = True
             return None
         *lines, self._unread = (self._unread + data).split(b"\n")
         found = [_event(json.loads(line)) for line in lines]
@@ -210,6 +219,11 @@ class _GuardProcess:
 
     def _start(self, what: dict[str, Any], poll: select.poll, prctl: Any) -> None:
         self._expired = False
+        if time.monotonic() >= self._deadline:
+            # The runner was held up between claim and start: by now another owner may have the work.
+            self._deadline = float("inf")
+            self._say(exit_code=None, signal=None, expired=True)
+            return
         status_r, status_w = os.pipe()
         me = os.getpid()
         child = os.fork()

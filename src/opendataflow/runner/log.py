@@ -1,19 +1,69 @@
 """A run's output: shown live, kept in a file, and its tail for the store."""
 
 import os
+import select
 
 TAIL_BYTES = 16_384
+PENDING_BYTES = 262_144
+MASK = b"***"
+MASKED_FROM = 4  # shorter "secrets" would mask half of every word
+_PIPE_BUF = 4096  # a pipe that can take anything takes as much as this without blocking
+
+
+class Shown:
+    """Our own standard output and error: they get the child's output as fast as they take it.
+
+    A reader that pauses (`| less`, Ctrl-S) must hold up the child only, never the runner: it has a lease to renew.
+    """
+
+    def __init__(self, *, out_fd: int = 1, err_fd: int = 2) -> None:
+        self._fds = {1: out_fd, 2: err_fd}
+        self._pending = {1: bytearray(), 2: bytearray()}
+
+    def add(self, stream: int, data: bytes) -> None:
+        if self._fds[stream] >= 0:
+            self._pending[stream] += data
+            self._flush(stream)
+
+    def is_full(self, stream: int) -> bool:
+        """True while no more of the child's output should be read."""
+        return len(self._pending[stream]) > PENDING_BYTES
+
+    def waiting(self) -> set[int]:
+        """The descriptors for which something is pending."""
+        return {self._fds[stream] for stream, pending in self._pending.items() if pending}
+
+    def flush(self) -> None:
+        """Pass on what is pending, as far as that is possible without waiting."""
+        for stream in self._pending:
+            self._flush(stream)
+
+    def _flush(self, stream: int) -> None:
+        pending, fd = self._pending[stream], self._fds[stream]
+        poll = select.poll()
+        if pending:
+            poll.register(fd, select.POLLOUT)
+        while pending and poll.poll(0):
+            try:
+                del pending[: os.write(fd, pending[:_PIPE_BUF])]
+            except BlockingIOError:
+                return
+            except OSError:  # a closed terminal, a reader that went away: the log has it all
+                self._fds[stream] = -1
+                pending.clear()
 
 
 class RunLog:
-    """Passes what a child writes on to our own output, a log file and a bounded tail.
+    """Passes what a child writes on to our own output, a log file and a bounded tail; secrets are masked in all.
 
     A full disk or a closed terminal never stops the job: the loss is noted in the tail.
     """
 
-    def __init__(self, path: str, *, out_fd: int = 1, err_fd: int = 2) -> None:
+    def __init__(self, path: str, shown: Shown, *, secrets: tuple[str, ...] = ()) -> None:
         self.path = path
-        self._shown_on = {1: out_fd, 2: err_fd}
+        self.shown = shown
+        self._secrets = sorted((s.encode() for s in secrets if len(s) >= MASKED_FROM), key=len, reverse=True)
+        self._held = {1: b"", 2: b""}
         self._file: int | None = None
         self._broken = False
         self._tail = bytearray()
@@ -21,12 +71,33 @@ class RunLog:
 
     def write(self, stream: int, data: bytes) -> None:
         """Take output of the child's stream 1 or 2."""
-        self._show(stream, data)
+        if self._secrets:
+            data = self._masked(stream, data)
+        self._pass_on(stream, data)
+
+    def _pass_on(self, stream: int, data: bytes) -> None:
+        self.shown.add(stream, data)
         self._keep(data)
         self.changed = True
         self._tail += data
         if len(self._tail) > 2 * TAIL_BYTES:
             del self._tail[:-TAIL_BYTES]
+
+    def _masked(self, stream: int, data: bytes) -> bytes:
+        """The data without secrets; an end that may be the first part of one is held back until more is known."""
+        data = self._held[stream] + data
+        for secret in self._secrets:
+            data = data.replace(secret, MASK)
+        held = max((_overlap(data, secret) for secret in self._secrets), default=0)
+        self._held[stream] = data[len(data) - held :]
+        return data[: len(data) - held]
+
+    def end(self) -> None:
+        """Nothing more comes: what was held back was no secret."""
+        for stream, held in self._held.items():
+            if held:
+                self._held[stream] = b""
+                self._pass_on(stream, held)
 
     def tail(self) -> str:
         """The last part of the output as text; what is not UTF-8, and NUL, shows as a replacement character."""
@@ -42,16 +113,8 @@ class RunLog:
         if self._file is not None:
             os.close(self._file)
 
-    def _show(self, stream: int, data: bytes) -> None:
-        fd = self._shown_on[stream]
-        try:
-            while data and fd >= 0:
-                data = data[os.write(fd, data) :]
-        except OSError:
-            self._shown_on[stream] = -1
-
     def _keep(self, data: bytes) -> None:
-        if self._broken:
+        if self._broken or not data:
             return
         try:
             if self._file is None:
@@ -62,3 +125,11 @@ class RunLog:
         except OSError as error:
             self._broken = True
             self._tail += f"\n[dataflow: the log file cannot be written: {error.strerror}]\n".encode()
+
+
+def _overlap(data: bytes, secret: bytes) -> int:
+    """The length of the longest end of the data that a secret starts with."""
+    for length in range(min(len(secret) - 1, len(data)), 0, -1):
+        if data.endswith(secret[:length]):
+            return length
+    return 0

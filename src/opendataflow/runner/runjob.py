@@ -1,6 +1,7 @@
 """One run of a job, step by step: find, ask, claim, run, audit, publish."""
 
 import os
+import select
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from opendataflow.errors import ConfigurationError, LeaseLost, StoreUnavailable
 from opendataflow.runner import faults
 from opendataflow.runner.environment import child_environment
 from opendataflow.runner.guard import Guard
-from opendataflow.runner.log import RunLog
+from opendataflow.runner.log import RunLog, Shown
 from opendataflow.runner.prepare import input_location, prepare
 from opendataflow.runner.processes import host_identity, start_time
 from opendataflow.runner.recover import keep_for_later
@@ -71,7 +72,7 @@ class Runner:
         say: Callable[[str], None], out_fd: int = 1,
     ) -> None:  # fmt: skip
         self.store, self.guard, self.signals, self.say = store, guard, signals, say
-        self.work_folder, self.out_fd = work_folder, out_fd
+        self.work_folder, self.shown = work_folder, Shown(out_fd=out_fd)
         self.host = host_identity()
         self._lease_from = 0.0
         self._ahead: list[Candidate] = []
@@ -226,7 +227,9 @@ class Runner:
         self._lease_from = lease_from
         faults.point(faults.AFTER_CLAIM)
         log = RunLog(
-            os.path.join(self.work_folder, "logs", path_segment(job.jobid), f"{claim.runid}.log"), out_fd=self.out_fd
+            os.path.join(self.work_folder, "logs", path_segment(job.jobid), f"{claim.runid}.log"),
+            self.shown,
+            secrets=tuple(passwords.values()),
         )
         locations: Locations = {}
         try:
@@ -235,6 +238,7 @@ class Runner:
             result = self._audit(work, claim, end, locations)
         except OSError as error:
             end, result = NotRun(str(error)), Result(Ending.FAILED, None, f"{error}")
+        log.end()
         result = result._replace(log_path=log.path_if_written, log_tail=log.tail())
         log.close()
         if isinstance(end, Lost):
@@ -262,7 +266,7 @@ class Runner:
         locations: Locations, passwords: dict[tuple[str, str], str],
     ) -> ChildEnd:  # fmt: skip
         if self.signals.received is not None:
-            return Stopped(self.signals.received)
+            return Stopped(self.signals.received, had_started=False)
         argv = work.argv(claim, locations)
         env = child_environment(
             os.environ, job=job, claim=claim, store_id=self.store.store_id, locations=locations, passwords=passwords
@@ -305,7 +309,7 @@ class Runner:
                 return Result(Ending.FAILED, code, reason or f"it exited {code}")
             case Killed(number):
                 return Result(Ending.DIED, 128 + number, f"it was killed by signal {number}")
-            case Stopped(number) if number == _INTERRUPT:
+            case Stopped(number, True) if number == _INTERRUPT:
                 return Result(Ending.FAILED, 128 + number, "interrupted by a person")
             case Stopped(number):
                 return Result(Ending.HANDED_BACK, 128 + number, f"handed back: the runner got signal {number}")
@@ -322,7 +326,8 @@ class Runner:
         pause = 0.05
         while True:
             try:
-                if go_on and self.signals.received is None and (wanted := self.find_next(job)) is not None:
+                go_on = go_on and self.signals.received is None and not self.guard.is_gone
+                if go_on and (wanted := self.find_next(job)) is not None:
                     lease_from = time.monotonic()
                     finished, taken = self.store.finish_and_claim(claim, result, wanted)
                     if taken is not None:
@@ -336,10 +341,18 @@ class Runner:
                 pause = min(pause * 2, 2.0)
                 go_on = False
 
+    def _show_rest(self) -> None:
+        """Wait until all output is shown: without a claim there is time, unless somebody wants us to stop."""
+        while self.shown.waiting() and self.signals.received is None:
+            select.select([self.signals.wake_fd], self.shown.waiting(), [], 1.0)
+            self.shown.flush()
+
     def _lost(self, claim: Claim, reason: str, started: float) -> Outcome:
         return self._outcome(LeaseLost.exit_code, "LEASE_LOST", claim, reason, started)
 
     def _outcome(self, code: int, status: str, claim: Claim, message: str, started: float) -> Outcome:
+        if self._taken is None:
+            self._show_rest()
         return Outcome(code, str(status), claim.jobid, claim.dataid, message, claim.runid, time.monotonic() - started)
 
 

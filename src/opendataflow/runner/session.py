@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import time
 from collections.abc import Callable, Iterator
 
@@ -79,9 +80,12 @@ class Session:
                 self.job, work, dataid=dataid, cwd=cwd, passwords=self.passwords, go_on=go_on
             )
             can_wait = outcome.runid is None and 10 <= outcome.exit_code <= 14
-            if not can_wait or time.monotonic() + pause > give_up or self.signals.received is not None:
+            number = self.signals.received
+            if can_wait and wait_seconds and number is not None:
+                return outcome._replace(exit_code=128 + number, message=f"stopped waiting: signal {number}")
+            if not can_wait or time.monotonic() + pause > give_up:
                 return outcome
-            time.sleep(pause)
+            select.select([self.signals.wake_fd], [], [], pause)  # a signal ends the pause
             pause = min(pause * 1.5, 2.0)
 
     def drain(self, work: Work, *, wait_seconds: float, cwd: str) -> Iterator[Outcome]:
@@ -89,9 +93,13 @@ class Session:
         while True:
             outcome = self.run(work, dataid=None, wait_seconds=wait_seconds, cwd=cwd, go_on=True)
             yield outcome
-            stopped = outcome.exit_code in (5, 75) or self.signals.received is not None
+            stopped = outcome.exit_code in (5, 75) or self.signals.received is not None or self.runner.guard.is_gone
             if outcome.runid is None or (stopped and not self.runner.has_taken):
-                return  # what was already taken is run, or handed back, first
+                break  # what was already taken is run, or handed back, first
+        number = self.signals.received
+        if number is not None and outcome.runid is not None and outcome.exit_code == 0:
+            told = f"stopped by signal {number}; nothing more was taken"
+            yield Outcome(128 + number, "STOPPED", self.job.jobid, None, told)
 
 
 def _chain(first: str, rest: Iterator[str]) -> Iterator[str]:

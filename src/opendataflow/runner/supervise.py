@@ -26,9 +26,10 @@ class Killed(NamedTuple):
 
 
 class Stopped(NamedTuple):
-    """The runner was told to stop, and ended the child."""
+    """The runner was told to stop, and ended the child, if it had started."""
 
     signal: int
+    had_started: bool = True
 
 
 class TimedOut(NamedTuple):
@@ -86,6 +87,8 @@ def supervise(
     """
     margin = min(1.0, lease_seconds / 10)
     deadline = lease_from + lease_seconds - margin
+    if time.monotonic() >= deadline:
+        return Lost("the runner was held up after its claim until the lease ran out, so the job was not started")
     if task is not None:
         guard.events()  # it may have died since its last task
     if guard.child_stays:
@@ -98,6 +101,7 @@ def supervise(
     poll = select.poll()
     for fd in (guard.events_fd, guard.out_fd, guard.err_fd, guard.answers_fd, signals.wake_fd):
         poll.register(fd, select.POLLIN)
+    showing: set[int] = set()
     started_at = time.monotonic()
     next_beat = lease_from + lease_seconds / 3
     give_up_at = started_at + timeout_seconds if timeout_seconds is not None else float("inf")
@@ -131,10 +135,19 @@ def supervise(
             except StoreUnavailable:
                 # The guard ends the child at its deadline if this goes on.
                 next_beat = time.monotonic() + min(1.0, lease_seconds / 10)
+        # While our own output is not read, the child's is not read either: it waits, the heartbeat does not.
+        for stream, fd in ((1, guard.out_fd), (2, guard.err_fd)):
+            poll.modify(fd, 0 if log.shown.is_full(stream) else select.POLLIN)
+        for fd in showing - (waiting := log.shown.waiting()):
+            poll.unregister(fd)
+        for fd in waiting - showing:
+            poll.register(fd, select.POLLOUT)
+        showing = waiting
         wait = max(0.0, min(next_beat, give_up_at, kill_at) - time.monotonic())
         poll.poll(None if wait == float("inf") else wait * 1000 + 1)
         _drain_wakeups(signals.wake_fd)
         events = guard.events()
+        log.shown.flush()
         pump(guard, log)
         if events is None:
             return _guard_is_gone(guard, why_ended)
@@ -145,7 +158,7 @@ def supervise(
                 case NotStarted(reason):
                     return NotRun(reason)
                 case Ended(exit_code, number, expired):
-                    pump(guard, log)
+                    pump(guard, log, to_the_end=True)
                     if expired:
                         return Lost("the lease could not be renewed in time, so the job was ended")
                     if why_ended is not None:
@@ -158,10 +171,10 @@ def supervise(
                 return Exited(code)
 
 
-def pump(guard: Guard, log: RunLog) -> None:
-    """Move what the child has written so far."""
+def pump(guard: Guard, log: RunLog, *, to_the_end: bool = False) -> None:
+    """Move what the child has written so far, as long as our own output takes it; at its end, all that is left."""
     for stream, fd in ((1, guard.out_fd), (2, guard.err_fd)):
-        while True:
+        while to_the_end or not log.shown.is_full(stream):
             try:
                 data = os.read(fd, 65536)
             except BlockingIOError:
@@ -180,6 +193,7 @@ def _drain_wakeups(fd: int) -> None:
 
 def _guard_is_gone(guard: Guard, why_ended: ChildEnd | None) -> ChildEnd:
     """Somebody killed the guard; its child died with it (PDEATHSIG)."""
+    guard.is_gone = True
     _, status = os.waitpid(guard.pid, 0)
     code = os.waitstatus_to_exitcode(status)
     return why_ended or Killed(-code if code < 0 else signal.SIGKILL)

@@ -111,7 +111,7 @@ class SqliteStore(LoopStore):
             try:
                 cursor = self._connection.execute(sql)
                 return [column[0] for column in cursor.description or ()], cursor.fetchall()
-            except sqlite3.OperationalError as error:
+            except (sqlite3.Error, sqlite3.Warning) as error:  # two statements at once are no OperationalError
                 raise UsageError(f"SQLite says: {error}") from error
             finally:
                 self._connection.execute("PRAGMA query_only = OFF")
