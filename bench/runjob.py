@@ -32,7 +32,7 @@ q = lambda name, **p: c.execute(S[name], p)
 j = dict(project="bench", jobid="nop")
 q("get_store").fetchone(); q("find_job", **j).fetchone(); q("links_of", **j).fetchall()
 dataid = q("next_claimable", limit=1, offset=0, **j).fetchone()[0]
-i = q("inputs_of", dataid=dataid, **j).fetchall(); q("outputs_of", dataid=dataid, **j).fetchall()
+i = [f[1:] for f in q("facts_of", dataid=dataid, **j).fetchall() if f[0] == "IN"]
 chunk = dict(project="bench", datasetid="shards", dataid=dataid); out = dict(chunk, datasetid="done")
 c.execute("BEGIN IMMEDIATE")
 run = q("act_as", actor="bare").fetchone()[0]
@@ -63,7 +63,7 @@ j = dict(project="bench", jobid="nop")
 q = lambda name, p: c.execute(S[name], p).fetchall()
 q("get_store", None); q("find_job", j); q("links_of", j)
 row = q("next_claimable", dict(j, limit=1, offset=0))[0]
-i = json.loads(row[7]) if isinstance(row[7], str) else row[7]
+i = [f[1:] for f in row[7] if f[0] == "IN"]
 ask = json.dumps([{{"question": "ready", "yes": True, "code": "", "evidence": "x" * 60}}] * 5)
 out = [["bench", "done", row[0]]]
 run = q("claim", (json.dumps(dict(j, dataid=row[0], inputs=[i[0][:3] + [i[0][4], None]], outputs=out, owner="bare",

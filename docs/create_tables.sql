@@ -1,6 +1,14 @@
+-- A table's CHECK constraints are parsed anew for every statement, a domain's once per session: so statuses are domains,
+-- and what else a hand-made row could get wrong is refused by the triggers that only hand-made rows meet.
+--
 -- The core tables. SQL is an interface here: operators read and write job_status and datastatus by hand, so
 -- propagation, sort keys and history are triggers. The tables are those of the SQLite store, column by column; where
 -- PostgreSQL has a better type (timestamptz, json) it is used.
+
+CREATE DOMAIN job_state AS text
+    CHECK (VALUE IN ('PENDING', 'RUNNING', 'COMPLETE', 'FAILED', 'RESUBMIT', 'HOLD'));
+CREATE DOMAIN chunk_state AS text
+    CHECK (VALUE IN ('PENDING', 'RUNNING', 'READY', 'FAILED', 'RESUBMIT', 'HOLD'));
 
 CREATE TABLE store (
     one         integer PRIMARY KEY CHECK (one = 1),
@@ -70,11 +78,10 @@ CREATE INDEX job_dataset_of ON job_dataset (dataset_project, datasetid, itemtype
 CREATE TABLE job_status (
     project      text COLLATE "C" NOT NULL,
     jobid        text COLLATE "C" NOT NULL,
-    dataid       text COLLATE "C" NOT NULL CHECK (dataid <> ''),
-    status       text NOT NULL DEFAULT 'PENDING'
-                 CHECK (status IN ('PENDING', 'RUNNING', 'COMPLETE', 'FAILED', 'RESUBMIT', 'HOLD')),
+    dataid       text COLLATE "C" NOT NULL,
+    status       job_state NOT NULL DEFAULT 'PENDING',
     waiting      integer NOT NULL DEFAULT 0, -- same-dataid inputs that are not READY; only ever moved by one
-    again        integer NOT NULL DEFAULT 0 CHECK (again IN (0, 1)),
+    again        integer NOT NULL DEFAULT 0, -- 1: RESUBMIT was set while it ran
     attempts     integer NOT NULL DEFAULT 0,
     deaths       integer NOT NULL DEFAULT 0,
     parked_until timestamptz,
@@ -102,21 +109,16 @@ CREATE INDEX job_status_parked ON job_status (parked_until) WHERE parked_until I
 CREATE TABLE datastatus (
     project      text COLLATE "C" NOT NULL DEFAULT '', -- '' in an INSERT: the one project that has this dataset
     datasetid    text COLLATE "C" NOT NULL,
-    dataid       text COLLATE "C" NOT NULL CHECK (dataid <> ''),
-    locktype     text NOT NULL DEFAULT 'OUT' CHECK (locktype IN ('IN', 'OUT')),
+    dataid       text COLLATE "C" NOT NULL,
+    locktype     text NOT NULL DEFAULT 'OUT',          -- IN or OUT
     reader       text NOT NULL DEFAULT '',             -- IN rows: the run that reads
     jobid        text COLLATE "C" NOT NULL DEFAULT '',
-    status       text NOT NULL CHECK (status IN ('PENDING', 'RUNNING', 'READY', 'FAILED', 'RESUBMIT', 'HOLD')),
+    status       chunk_state NOT NULL,
     version      bigint,                               -- the published version: a run's id, or an assertion's token
     location     text,
     fingerprint  text,
     validated_at timestamptz,
     modified     timestamptz NOT NULL DEFAULT clock_timestamp(),
-    sortkey      text COLLATE "C" GENERATED ALWAYS AS (
-                     rtrim(dataid, '0123456789')
-                     || lpad(length(ltrim(substr(dataid, length(rtrim(dataid, '0123456789')) + 1), '0'))::text, 3, '0')
-                     || ltrim(substr(dataid, length(rtrim(dataid, '0123456789')) + 1), '0')) STORED,
-    CHECK (locktype = 'IN' OR reader = ''),
     PRIMARY KEY (project, datasetid, dataid, locktype, reader)
 ) WITH (fillfactor = 80);
 
@@ -142,8 +144,7 @@ CREATE TABLE run (
     jobid         text COLLATE "C" NOT NULL,
     dataid        text COLLATE "C" NOT NULL,
     attempt       integer NOT NULL,
-    status        text NOT NULL DEFAULT 'RUNNING'
-                  CHECK (status IN ('RUNNING', 'COMPLETE', 'FAILED', 'RESUBMIT', 'LOST')),
+    status        text NOT NULL DEFAULT 'RUNNING', -- RUNNING, COMPLETE, FAILED, RESUBMIT, LOST
     owner         text NOT NULL,
     host          text NOT NULL,
     pid           bigint NOT NULL,
@@ -163,7 +164,7 @@ CREATE TABLE run (
 CREATE TABLE history (
     id         bigint GENERATED ALWAYS AS IDENTITY,
     at         timestamptz NOT NULL DEFAULT clock_timestamp(),
-    kind       text NOT NULL CHECK (kind IN ('job', 'chunk')),
+    kind       text NOT NULL, -- job or chunk
     project    text COLLATE "C" NOT NULL,
     name       text COLLATE "C" NOT NULL,
     dataid     text COLLATE "C" NOT NULL,
@@ -173,7 +174,7 @@ CREATE TABLE history (
     actor      text NOT NULL
 );
 -- Also the way to the runs of a dataid: every change of a run is here with its number.
-CREATE INDEX history_of ON history (project, kind, name, dataid, id);
+CREATE INDEX history_of ON history (dataid, name, id); -- by dataid first: what one run writes lies together
 CREATE INDEX history_at ON history USING brin (at);
 
 CREATE FUNCTION from_now(seconds double precision) RETURNS timestamptz
@@ -284,6 +285,9 @@ CREATE FUNCTION datastatus_arrives() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     found_projects text[];
 BEGIN
+    IF NEW.locktype NOT IN ('IN', 'OUT') OR (NEW.locktype = 'OUT' AND NEW.reader <> '') OR NEW.dataid = '' THEN
+        RAISE EXCEPTION 'a chunk needs a dataid, and locktype IN, or OUT without a reader';
+    END IF;
     IF NEW.project = '' THEN
         found_projects := ARRAY(SELECT d.project FROM dataset d WHERE d.datasetid = NEW.datasetid);
         IF cardinality(found_projects) = 0 THEN
@@ -383,36 +387,26 @@ CREATE TRIGGER job_status_deleted AFTER DELETE ON job_status
 FOR EACH ROW WHEN (OLD.status <> 'PENDING') EXECUTE FUNCTION job_status_changed();
 
 -- What the five questions need of a dataid, in one round trip with the row itself ---------------------------------------
-CREATE FUNCTION input_facts(p_project text, p_jobid text, p_dataid text) RETURNS json LANGUAGE plpgsql STABLE AS $$
+CREATE FUNCTION chunk_facts(p_project text, p_jobid text, p_dataid text) RETURNS json LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (
-        SELECT coalesce(json_agg(json_build_array(
-            l.dataset_project, l.datasetid, CASE l.map WHEN 'full' THEN 'full' ELSE p_dataid END, c.status, c.version,
-            c.location, c.fingerprint, utc_text(c.validated_at),
+        SELECT json_agg(json_build_array(
+            l.itemtype, l.dataset_project, l.datasetid, CASE l.map WHEN 'full' THEN 'full' ELSE p_dataid END, c.status,
+            c.version, c.location, c.fingerprint, utc_text(c.validated_at),
             coalesce(nullif(c.jobid, ''),
                      (SELECT p.jobid FROM job_dataset p
                       WHERE p.dataset_project = l.dataset_project AND p.datasetid = l.datasetid AND p.itemtype = 'OUT'),
                      ''),
-            utc_text(c.modified)) ORDER BY l.position), '[]'::json)
+            utc_text(c.modified),
+            CASE l.itemtype WHEN 'OUT' THEN
+                (SELECT string_agg(r.jobid || ' (run ' || r.reader || ')', ', ') FROM datastatus r
+                 WHERE r.project = l.dataset_project AND r.datasetid = l.datasetid AND r.dataid = p_dataid
+                   AND r.locktype = 'IN' AND r.status = 'RUNNING') END) ORDER BY l.position)
         FROM job_dataset l LEFT JOIN datastatus c
             ON c.project = l.dataset_project AND c.datasetid = l.datasetid
                AND c.dataid = CASE l.map WHEN 'full' THEN 'full' ELSE p_dataid END AND c.locktype = 'OUT'
                AND c.reader = ''
-        WHERE l.project = p_project AND l.jobid = p_jobid AND l.itemtype = 'IN');
-END $$;
-
-CREATE FUNCTION output_facts(p_project text, p_jobid text, p_dataid text) RETURNS json LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    RETURN (
-        SELECT coalesce(json_agg(json_build_array(
-            l.dataset_project, l.datasetid, p_dataid, c.status,
-            (SELECT string_agg(r.jobid || ' (run ' || r.reader || ')', ', ') FROM datastatus r
-             WHERE r.project = l.dataset_project AND r.datasetid = l.datasetid AND r.dataid = p_dataid
-               AND r.locktype = 'IN' AND r.status = 'RUNNING')) ORDER BY l.position), '[]'::json)
-        FROM job_dataset l LEFT JOIN datastatus c
-            ON c.project = l.dataset_project AND c.datasetid = l.datasetid AND c.dataid = p_dataid
-               AND c.locktype = 'OUT' AND c.reader = ''
-        WHERE l.project = p_project AND l.jobid = p_jobid AND l.itemtype = 'OUT');
+        WHERE l.project = p_project AND l.jobid = p_jobid);
 END $$;
 
 -- The two hot verbs, each one round trip and one transaction; store/loop.py has the same steps for SQLite -------------
@@ -423,7 +417,10 @@ DECLARE
     p_project text := p->>'project';
     p_jobid text := p->>'jobid';
     p_dataid text := p->>'dataid';
-    chunk jsonb; -- [project, datasetid, dataid, version]
+    ins jsonb := p->'inputs';   -- [[project, datasetid, dataid, version, fingerprint], …]
+    outs jsonb := p->'outputs'; -- [[project, datasetid, dataid], …]
+    c_project text;
+    c_dataset text;
     n integer;
 BEGIN
     -- Nobody waits for a row that another runner is just taking.
@@ -444,25 +441,27 @@ BEGIN
     END IF;
     -- SHARE: whoever would close an input must wait for this claim, or this claim sees it closed. A row that is
     -- being changed counts as changed: waiting for it while holding the job's row could deadlock.
-    FOR chunk IN SELECT * FROM jsonb_array_elements(p->'inputs') LOOP
+    FOR i IN 0 .. jsonb_array_length(ins) - 1 LOOP
         PERFORM 1 FROM datastatus c
-        WHERE c.project = chunk->>0 AND c.datasetid = chunk->>1 AND c.dataid = chunk->>2
+        WHERE c.project = ins->i->>0 AND c.datasetid = ins->i->>1 AND c.dataid = ins->i->>2
           AND c.locktype = 'OUT' AND c.reader = '' AND c.status = 'READY'
-          AND c.version IS NOT DISTINCT FROM (chunk->>3)::bigint
+          AND c.version IS NOT DISTINCT FROM (ins->i->>3)::bigint
         FOR SHARE SKIP LOCKED;
         IF NOT FOUND THEN
             RETURN;
         END IF;
     END LOOP;
-    FOR chunk IN SELECT * FROM jsonb_array_elements(p->'outputs') LOOP
+    FOR i IN 0 .. jsonb_array_length(outs) - 1 LOOP
+        c_project := outs->i->>0;
+        c_dataset := outs->i->>1;
         -- A chunk that was there before is locked first and then looked at: no reader can slip in between.
         PERFORM 1 FROM datastatus c
-        WHERE c.project = chunk->>0 AND c.datasetid = chunk->>1 AND c.dataid = p_dataid AND c.locktype = 'OUT'
+        WHERE c.project = c_project AND c.datasetid = c_dataset AND c.dataid = p_dataid AND c.locktype = 'OUT'
           AND c.reader = ''
         FOR UPDATE;
         IF FOUND THEN
             PERFORM 1 FROM datastatus r
-            WHERE r.project = chunk->>0 AND r.datasetid = chunk->>1 AND r.dataid = p_dataid AND r.locktype = 'IN'
+            WHERE r.project = c_project AND r.datasetid = c_dataset AND r.dataid = p_dataid AND r.locktype = 'IN'
               AND r.status = 'RUNNING';
             IF FOUND THEN
                 RETURN;
@@ -470,10 +469,12 @@ BEGIN
         END IF;
     END LOOP;
     o_runid := nextval('run_token');
-    INSERT INTO datastatus AS d (project, datasetid, dataid, locktype, jobid, status, modified)
-    SELECT x->>0, x->>1, p_dataid, 'OUT', p_jobid, 'RUNNING', moment FROM jsonb_array_elements(p->'outputs') x
-    ON CONFLICT (project, datasetid, dataid, locktype, reader)
-    DO UPDATE SET status = 'RUNNING', jobid = excluded.jobid, modified = excluded.modified;
+    FOR i IN 0 .. jsonb_array_length(outs) - 1 LOOP
+        INSERT INTO datastatus AS d (project, datasetid, dataid, locktype, jobid, status, modified)
+        VALUES (outs->i->>0, outs->i->>1, p_dataid, 'OUT', p_jobid, 'RUNNING', moment)
+        ON CONFLICT (project, datasetid, dataid, locktype, reader)
+        DO UPDATE SET status = 'RUNNING', jobid = excluded.jobid, modified = excluded.modified;
+    END LOOP;
     UPDATE job_status s
     SET status = 'RUNNING', runid = o_runid, owner = p->>'owner', host = p->>'host',
         lease_until = moment + make_interval(secs => (p->>'lease_seconds')::double precision),
@@ -484,10 +485,11 @@ BEGIN
                      claimed_at, answers, inputs)
     VALUES (o_runid, p_project, p_jobid, p_dataid, o_attempt, p->>'owner', p->>'host', (p->>'pid')::bigint,
             (p->>'pid_started')::bigint, (p->>'guard_pid')::bigint, (p->>'guard_started')::bigint, moment,
-            (p->>'answers')::json, (p->'inputs')::json);
-    INSERT INTO datastatus (project, datasetid, dataid, locktype, reader, jobid, status, modified)
-    SELECT x->>0, x->>1, x->>2, 'IN', o_runid::text, p_jobid, 'RUNNING', moment
-    FROM jsonb_array_elements(p->'inputs') x;
+            (p->>'answers')::json, ins::json);
+    FOR i IN 0 .. jsonb_array_length(ins) - 1 LOOP
+        INSERT INTO datastatus (project, datasetid, dataid, locktype, reader, jobid, status, modified)
+        VALUES (ins->i->>0, ins->i->>1, ins->i->>2, 'IN', o_runid::text, p_jobid, 'RUNNING', moment);
+    END LOOP;
 END $$;
 
 -- What becomes of the job was decided by store/loop.py for both cases: `ends` has RESUBMIT not set while it ran, then set.
@@ -517,7 +519,8 @@ BEGIN
         host = NULL, lease_until = NULL, modified = moment
     WHERE s.project = p_project AND s.jobid = p_jobid AND s.dataid = p_dataid;
     IF (p->>'complete')::boolean THEN
-        FOR m IN SELECT * FROM jsonb_array_elements(p->'manifests') LOOP
+        FOR i IN 0 .. jsonb_array_length(p->'manifests') - 1 LOOP
+            m := p->'manifests'->i;
             UPDATE datastatus d
             SET status = CASE e->>'status' WHEN 'COMPLETE' THEN 'READY' ELSE 'RESUBMIT' END, version = p_runid,
                 location = m->>'location', fingerprint = m->>'fingerprint',
@@ -539,7 +542,8 @@ BEGIN
               (SELECT l.dataset_project, l.datasetid FROM job_dataset l
                WHERE l.project = p_project AND l.jobid = p_jobid AND l.itemtype = 'OUT');
     END IF;
-    FOR m IN SELECT * FROM jsonb_array_elements(p->'inputs') LOOP
+    FOR i IN 0 .. jsonb_array_length(p->'inputs') - 1 LOOP
+        m := p->'inputs'->i;
         DELETE FROM datastatus d
         WHERE d.project = m->>0 AND d.datasetid = m->>1 AND d.dataid = m->>2 AND d.locktype = 'IN'
           AND d.reader = p->>'runid';

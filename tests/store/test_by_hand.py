@@ -343,3 +343,20 @@ def test_a_query_of_the_users_cannot_write(loaded: World) -> None:
             loaded.store.select(statement)
     assert loaded.dump() == before
     assert loaded.claim("load") is not None  # and the connection can write again
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        "('orders', 'x', 'OUT', '', 'COMPLETE')",
+        "('orders', 'x', 'OUT', '', 'redy')",
+        "('orders', 'x', 'BOTH', '', 'READY')",
+        "('orders', 'x', 'OUT', 'somebody', 'READY')",
+        "('orders', '', 'OUT', '', 'READY')",
+    ],
+)
+def test_a_chunk_row_that_makes_no_sense_is_refused(loaded: World, values: str) -> None:
+    before = loaded.dump()
+    with pytest.raises(REFUSED):
+        loaded.sql(f"INSERT INTO datastatus (datasetid, dataid, locktype, reader, status) VALUES {values}")
+    assert loaded.dump() == before

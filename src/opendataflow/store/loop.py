@@ -190,11 +190,11 @@ class LoopStore:
         of_job = {"project": job.project, "jobid": job.jobid}
         rows = self.read(name, {**of_job, **extra})
         running = self.read("running_of", of_job)[0][0] if rows and job.concurrency is not None else 0
-        return [new_candidate(job, row, *self._facts(row, {**of_job, "dataid": row[0]}), running) for row in rows]
+        return [new_candidate(job, row, self._facts(row, {**of_job, "dataid": row[0]}), running) for row in rows]
 
-    def _facts(self, _row: Row, of_dataid: Params) -> tuple[list[Row], list[Row]]:
+    def _facts(self, _row: Row, of_dataid: Params) -> list[Row]:
         """The rows of a candidate's input and output chunks."""
-        return self.read("inputs_of", of_dataid), self.read("outputs_of", of_dataid)
+        return self.read("facts_of", of_dataid)
 
     # Claiming -------------------------------------------------------------------------------------------------
     def claim(self, job: Job, candidate: Candidate, verdict: Verdict, owner: Owner) -> Claim | None:

@@ -27,12 +27,18 @@ def utc_text(seconds: float) -> str:
     return f"{_utc_second(whole)}.{int((seconds - whole) * 1000):03d}Z"
 
 
-def new_candidate(job: Job, row: Row, inputs: list[Row], outputs: list[Row], running: int) -> Candidate:
+def new_candidate(job: Job, row: Row, facts: list[Row], running: int) -> Candidate:
     dataid, status, waiting, attempts, parked_until, owner, lease_until = row[:7]
+    inputs, outputs = [], []
+    for itemtype, project, datasetid, of_dataid, chunk, *rest, readers in facts:
+        key, state = ChunkKey(project, datasetid, of_dataid), ChunkStatus(chunk) if chunk else None
+        if itemtype == "IN":
+            inputs.append(Input(key, state, *rest))
+        else:
+            outputs.append(Output(key, state, readers or ""))
     return Candidate(
         job.jobid, dataid, JobStatus(status), waiting, attempts, parked_until, owner, lease_until, running,
-        tuple(Input(ChunkKey(p, d, i), ChunkStatus(s) if s else None, *rest) for p, d, i, s, *rest in inputs),
-        tuple(Output(ChunkKey(p, d, i), ChunkStatus(s) if s else None, who or "") for p, d, i, s, who in outputs),
+        tuple(inputs), tuple(outputs),
     )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ WHERE parked_until IS NOT NULL AND parked_until <= from_now(%(now)s)
 -- name: next_claimable
 -- A job whose outputs are being read is passed over: the next dataid is not held up by it.
 SELECT s.dataid, s.status, s.waiting, s.attempts, s.parked_until, s.owner, s.lease_until,
-       input_facts(s.project, s.jobid, s.dataid), output_facts(s.project, s.jobid, s.dataid)
+       chunk_facts(s.project, s.jobid, s.dataid)
 FROM (SELECT * FROM job_status s
       WHERE s.project = %(project)s AND s.jobid = %(jobid)s
         AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting <= 0 AND s.parked_until IS NULL
@@ -57,12 +57,12 @@ ORDER BY s.sortkey, s.dataid
 
 -- name: get_candidate
 SELECT dataid, status, waiting, attempts, parked_until, owner, lease_until,
-       input_facts(project, jobid, dataid), output_facts(project, jobid, dataid)
+       chunk_facts(project, jobid, dataid)
 FROM job_status WHERE project = %(project)s AND jobid = %(jobid)s AND dataid = %(dataid)s
 
 -- name: lowest_blocked
 SELECT s.dataid, s.status, s.waiting, s.attempts, s.parked_until, s.owner, s.lease_until,
-       input_facts(s.project, s.jobid, s.dataid), output_facts(s.project, s.jobid, s.dataid)
+       chunk_facts(s.project, s.jobid, s.dataid)
 FROM (SELECT * FROM job_status
       WHERE project = %(project)s AND jobid = %(jobid)s AND status <> 'COMPLETE' AND status <> 'FAILED'
         AND (status <> 'RUNNING' OR %(count_running)s)
@@ -70,7 +70,7 @@ FROM (SELECT * FROM job_status
 
 -- name: lowest_failed
 SELECT s.dataid, s.status, s.waiting, s.attempts, s.parked_until, s.owner, s.lease_until,
-       input_facts(s.project, s.jobid, s.dataid), output_facts(s.project, s.jobid, s.dataid)
+       chunk_facts(s.project, s.jobid, s.dataid)
 FROM (SELECT * FROM job_status
       WHERE project = %(project)s AND jobid = %(jobid)s AND status <> 'COMPLETE' AND status = 'FAILED'
       ORDER BY sortkey, dataid LIMIT 1) s

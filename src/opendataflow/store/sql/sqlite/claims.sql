@@ -74,29 +74,23 @@ FROM job_status
 WHERE project = :project AND jobid = :jobid AND status <> 'COMPLETE' AND status = 'FAILED'
 ORDER BY sortkey, dataid LIMIT 1
 
--- name: inputs_of
-SELECT l.dataset_project, l.datasetid, CASE l.map WHEN 'full' THEN 'full' ELSE :dataid END, c.status, c.version,
-       c.location, c.fingerprint, c.validated_at,
+-- name: facts_of
+-- The chunks of a dataid: what the five questions need of its inputs and outputs.
+SELECT l.itemtype, l.dataset_project, l.datasetid, CASE l.map WHEN 'full' THEN 'full' ELSE :dataid END, c.status,
+       c.version, c.location, c.fingerprint, c.validated_at,
        coalesce(nullif(c.jobid, ''),
                 (SELECT p.jobid FROM job_dataset p
                  WHERE p.dataset_project = l.dataset_project AND p.datasetid = l.datasetid AND p.itemtype = 'OUT'),
                 ''),
-       c.modified
+       c.modified,
+       CASE l.itemtype WHEN 'OUT' THEN
+           (SELECT group_concat(r.jobid || ' (run ' || r.reader || ')', ', ') FROM datastatus r
+            WHERE r.project = l.dataset_project AND r.datasetid = l.datasetid AND r.dataid = :dataid
+              AND r.locktype = 'IN' AND r.status = 'RUNNING') END
 FROM job_dataset l LEFT JOIN datastatus c
     ON c.project = l.dataset_project AND c.datasetid = l.datasetid
        AND c.dataid = CASE l.map WHEN 'full' THEN 'full' ELSE :dataid END AND c.locktype = 'OUT' AND c.reader = ''
-WHERE l.project = :project AND l.jobid = :jobid AND l.itemtype = 'IN'
-ORDER BY l.position
-
--- name: outputs_of
-SELECT l.dataset_project, l.datasetid, :dataid, c.status,
-       (SELECT group_concat(r.jobid || ' (run ' || r.reader || ')', ', ') FROM datastatus r
-        WHERE r.project = l.dataset_project AND r.datasetid = l.datasetid AND r.dataid = :dataid
-          AND r.locktype = 'IN' AND r.status = 'RUNNING')
-FROM job_dataset l LEFT JOIN datastatus c
-    ON c.project = l.dataset_project AND c.datasetid = l.datasetid AND c.dataid = :dataid
-       AND c.locktype = 'OUT' AND c.reader = ''
-WHERE l.project = :project AND l.jobid = :jobid AND l.itemtype = 'OUT'
+WHERE l.project = :project AND l.jobid = :jobid
 ORDER BY l.position
 
 -- name: running_of

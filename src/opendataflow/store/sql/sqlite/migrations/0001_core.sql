@@ -114,10 +114,6 @@ CREATE TABLE datastatus (
     fingerprint  TEXT,
     validated_at TEXT,
     modified     TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
-    sortkey      TEXT GENERATED ALWAYS AS (
-                     rtrim(dataid, '0123456789')
-                     || printf('%03d', length(ltrim(substr(dataid, length(rtrim(dataid, '0123456789')) + 1), '0')))
-                     || ltrim(substr(dataid, length(rtrim(dataid, '0123456789')) + 1), '0')) VIRTUAL,
     CHECK (locktype = 'IN' OR reader = ''),
     PRIMARY KEY (project, datasetid, dataid, locktype, reader)
 ) WITHOUT ROWID;
@@ -175,7 +171,7 @@ CREATE TABLE history (
     actor      TEXT NOT NULL
 );
 -- Also the way to the runs of a dataid: every change of a run is here with its number.
-CREATE INDEX history_of ON history (project, kind, name, dataid, id);
+CREATE INDEX history_of ON history (dataid, name, id); -- by dataid first: what one run writes lies together
 
 CREATE TRIGGER history_is_append_only_1 BEFORE UPDATE ON history
 BEGIN
@@ -187,7 +183,11 @@ BEGIN
     SELECT RAISE(ABORT, 'history is append-only; see dataflow history clean');
 END;
 
--- History ---------------------------------------------------------------------------------------------------------
+-- Every trigger that could fire costs a frame even when its WHEN says no, and a claim and a publish pass all of them. So
+-- there are few: one for the history, one for what a publish wakes, and one for everything that only hand-made changes,
+-- RESUBMIT and chunks closing need.
+
+-- Jobs on dataids -------------------------------------------------------------------------------------------------
 CREATE TRIGGER job_status_history_insert AFTER INSERT ON job_status WHEN NEW.status <> 'PENDING'
 BEGIN
     INSERT INTO history (kind, project, name, dataid, old_status, new_status, runid, actor)
@@ -203,6 +203,79 @@ BEGIN
     INSERT INTO history (kind, project, name, dataid, old_status, new_status, runid, actor)
     VALUES ('job', OLD.project, OLD.jobid, OLD.dataid, OLD.status, NULL, OLD.runid, (SELECT actor FROM store));
 END;
+CREATE TRIGGER job_status_key_is_fixed BEFORE UPDATE OF project, jobid, dataid ON job_status
+WHEN NEW.project <> OLD.project OR NEW.jobid <> OLD.jobid OR NEW.dataid <> OLD.dataid
+BEGIN
+    SELECT RAISE(ABORT, 'a job on a dataid keeps its name; delete the row and insert another');
+END;
+
+-- A claim and the end of a run change the owner; whatever leaves it as it is comes from outside the run.
+-- A RUNNING job is its owner's: taken from it by hand, its locks would stay for ever; set by hand, nobody would end it.
+-- RESUBMIT, however it is set, leaves PENDING and HOLD (but they are tried at once, not after their backoff), and on
+-- RUNNING means again after this run.
+CREATE TRIGGER job_status_by_hand BEFORE UPDATE OF status ON job_status
+WHEN NEW.owner IS OLD.owner
+     AND (NEW.status = 'RUNNING' OR OLD.status = 'RUNNING'
+          OR (NEW.status = 'RESUBMIT' AND OLD.status IN ('PENDING', 'HOLD')))
+BEGIN
+    SELECT RAISE(ABORT, 'only a claim makes a job RUNNING and only its run ends it; RESUBMIT means again after this run')
+    WHERE NEW.status <> OLD.status AND NEW.status <> 'RESUBMIT';
+    UPDATE job_status SET parked_until = NULL
+    WHERE project = OLD.project AND jobid = OLD.jobid AND dataid = OLD.dataid AND OLD.status <> 'RUNNING';
+    UPDATE job_status SET again = 1
+    WHERE project = OLD.project AND jobid = OLD.jobid AND dataid = OLD.dataid
+      AND OLD.status = 'RUNNING' AND NEW.status = 'RESUBMIT';
+    SELECT RAISE(IGNORE) WHERE NEW.status = 'RESUBMIT';
+END;
+-- RESUBMIT closes the outputs. A person's gives the job all its attempts back; a due retry (which ends the parking) does
+-- not. And `modified` follows hand-made changes; our own statements set it themselves.
+CREATE TRIGGER job_status_resubmit AFTER UPDATE OF status ON job_status
+WHEN NEW.status = 'RESUBMIT' OR (NEW.modified IS OLD.modified AND NEW.status <> OLD.status)
+BEGIN
+    UPDATE datastatus SET status = 'RESUBMIT', modified = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
+    WHERE NEW.status = 'RESUBMIT' AND OLD.status <> 'RESUBMIT'
+      AND dataid = NEW.dataid AND locktype = 'OUT' AND reader = '' AND status IN ('READY', 'FAILED', 'RUNNING')
+      AND (project, datasetid) IN
+          (SELECT dataset_project, datasetid FROM job_dataset
+           WHERE project = NEW.project AND jobid = NEW.jobid AND itemtype = 'OUT');
+    UPDATE job_status SET attempts = 0, deaths = 0, refusals = 0, parked_until = NULL
+    WHERE project = NEW.project AND jobid = NEW.jobid AND dataid = NEW.dataid
+      AND NEW.status = 'RESUBMIT' AND OLD.status IN ('COMPLETE', 'FAILED', 'RESUBMIT')
+      AND NEW.parked_until IS OLD.parked_until;
+    UPDATE job_status SET modified = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
+    WHERE project = NEW.project AND jobid = NEW.jobid AND dataid = NEW.dataid
+      AND NEW.modified IS OLD.modified AND NEW.status <> OLD.status;
+END;
+
+-- Chunks ----------------------------------------------------------------------------------------------------------
+CREATE TRIGGER datastatus_by_hand BEFORE INSERT ON datastatus
+WHEN NOT EXISTS (SELECT 1 FROM dataset WHERE project = NEW.project AND datasetid = NEW.datasetid)
+BEGIN
+    SELECT RAISE(ABORT, 'this project has no dataset of this name; see dataflow apply') WHERE NEW.project <> '';
+    SELECT RAISE(ABORT, 'no project has a dataset of this name; see dataflow apply')
+    WHERE NOT EXISTS (SELECT 1 FROM dataset WHERE datasetid = NEW.datasetid);
+    SELECT RAISE(ABORT, 'several projects have a dataset of this name; give the column project')
+    WHERE (SELECT count(*) FROM dataset WHERE datasetid = NEW.datasetid) > 1;
+    INSERT INTO datastatus (project, datasetid, dataid, locktype, reader, jobid, status, version, location,
+                            fingerprint, validated_at, modified)
+    SELECT project, NEW.datasetid, NEW.dataid, NEW.locktype, NEW.reader, NEW.jobid, NEW.status, NEW.version,
+           NEW.location, NEW.fingerprint, NEW.validated_at, NEW.modified
+    FROM dataset WHERE datasetid = NEW.datasetid;
+    SELECT RAISE(IGNORE);
+END;
+CREATE TRIGGER datastatus_key_is_fixed BEFORE UPDATE OF project, datasetid, dataid, locktype, reader ON datastatus
+WHEN NEW.project <> OLD.project OR NEW.datasetid <> OLD.datasetid OR NEW.dataid <> OLD.dataid
+     OR NEW.locktype <> OLD.locktype OR NEW.reader <> OLD.reader
+BEGIN
+    SELECT RAISE(ABORT, 'a chunk keeps its name; delete the row and insert another');
+END;
+-- An IN row is a live run's lock; a hand-made change of the chunk's status is not meant for it.
+CREATE TRIGGER readers_keep_their_locks BEFORE UPDATE OF status ON datastatus
+WHEN OLD.locktype = 'IN' AND NEW.status <> OLD.status
+BEGIN
+    SELECT RAISE(IGNORE);
+END;
+
 CREATE TRIGGER chunk_history_insert AFTER INSERT ON datastatus WHEN NEW.locktype = 'OUT'
 BEGIN
     INSERT INTO history (kind, project, name, dataid, old_status, new_status, runid, actor)
@@ -215,61 +288,10 @@ BEGIN
     VALUES ('chunk', NEW.project, NEW.datasetid, NEW.dataid, OLD.status, NEW.status, NEW.version,
             (SELECT actor FROM store));
 END;
-CREATE TRIGGER chunk_history_delete AFTER DELETE ON datastatus WHEN OLD.locktype = 'OUT'
-BEGIN
-    INSERT INTO history (kind, project, name, dataid, old_status, new_status, runid, actor)
-    VALUES ('chunk', OLD.project, OLD.datasetid, OLD.dataid, OLD.status, NULL, OLD.version, (SELECT actor FROM store));
-END;
 
--- `modified` follows hand-made changes; our own statements set it themselves.
-CREATE TRIGGER job_status_modified AFTER UPDATE OF status ON job_status
-WHEN NEW.status <> OLD.status AND NEW.modified IS OLD.modified
-BEGIN
-    UPDATE job_status SET modified = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
-    WHERE project = NEW.project AND jobid = NEW.jobid AND dataid = NEW.dataid;
-END;
-CREATE TRIGGER datastatus_modified AFTER UPDATE OF status ON datastatus
-WHEN NEW.status <> OLD.status AND NEW.modified IS OLD.modified
-BEGIN
-    UPDATE datastatus SET modified = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
-    WHERE project = NEW.project AND datasetid = NEW.datasetid AND dataid = NEW.dataid
-      AND locktype = NEW.locktype AND reader = NEW.reader;
-END;
-
--- Chunks written by hand ------------------------------------------------------------------------------------------
-CREATE TRIGGER datastatus_finds_its_project BEFORE INSERT ON datastatus WHEN NEW.project = ''
-BEGIN
-    SELECT RAISE(ABORT, 'no project has a dataset of this name; see dataflow apply')
-    WHERE NOT EXISTS (SELECT 1 FROM dataset WHERE datasetid = NEW.datasetid);
-    SELECT RAISE(ABORT, 'several projects have a dataset of this name; give the column project')
-    WHERE (SELECT count(*) FROM dataset WHERE datasetid = NEW.datasetid) > 1;
-    INSERT INTO datastatus (project, datasetid, dataid, locktype, reader, jobid, status, version, location,
-                            fingerprint, validated_at, modified)
-    SELECT project, NEW.datasetid, NEW.dataid, NEW.locktype, NEW.reader, NEW.jobid, NEW.status, NEW.version,
-           NEW.location, NEW.fingerprint, NEW.validated_at, NEW.modified
-    FROM dataset WHERE datasetid = NEW.datasetid;
-    SELECT RAISE(IGNORE);
-END;
-CREATE TRIGGER datastatus_knows_its_dataset BEFORE INSERT ON datastatus
-WHEN NEW.project <> ''
-     AND NOT EXISTS (SELECT 1 FROM dataset WHERE project = NEW.project AND datasetid = NEW.datasetid)
-BEGIN
-    SELECT RAISE(ABORT, 'this project has no dataset of this name; see dataflow apply');
-END;
-CREATE TRIGGER datastatus_key_is_fixed BEFORE UPDATE OF project, datasetid, dataid, locktype, reader ON datastatus
-WHEN NEW.project <> OLD.project OR NEW.datasetid <> OLD.datasetid OR NEW.dataid <> OLD.dataid
-     OR NEW.locktype <> OLD.locktype OR NEW.reader <> OLD.reader
-BEGIN
-    SELECT RAISE(ABORT, 'a chunk keeps its name; delete the row and insert another');
-END;
-CREATE TRIGGER job_status_key_is_fixed BEFORE UPDATE OF project, jobid, dataid ON job_status
-WHEN NEW.project <> OLD.project OR NEW.jobid <> OLD.jobid OR NEW.dataid <> OLD.dataid
-BEGIN
-    SELECT RAISE(ABORT, 'a job on a dataid keeps its name; delete the row and insert another');
-END;
-
--- Readiness: a chunk that opens or closes moves the counters of those who wait for it, by one ----------------------
-CREATE TRIGGER chunk_opens_insert AFTER INSERT ON datastatus WHEN NEW.locktype = 'OUT' AND NEW.status = 'READY'
+-- Readiness: a chunk that opens or closes moves the counters of those who wait for it, by one.
+CREATE TRIGGER chunk_opens AFTER UPDATE OF status ON datastatus
+WHEN NEW.status = 'READY' AND OLD.status <> 'READY' AND NEW.locktype = 'OUT'
 BEGIN
     INSERT INTO job_status (project, jobid, dataid, waiting)
     SELECT l.project, l.jobid, NEW.dataid, j.same_inputs - 1
@@ -281,8 +303,9 @@ BEGIN
         (SELECT project, jobid FROM job_dataset
          WHERE dataset_project = NEW.project AND datasetid = NEW.datasetid AND itemtype = 'IN' AND map = 'full');
 END;
-CREATE TRIGGER chunk_opens_update AFTER UPDATE OF status ON datastatus
-WHEN NEW.locktype = 'OUT' AND NEW.status = 'READY' AND OLD.status <> 'READY'
+-- A chunk declared READY from outside also completes the job that would have made it, once all its outputs are there.
+-- (A publish goes from RUNNING to READY and ends the job itself.)
+CREATE TRIGGER chunk_arrives AFTER INSERT ON datastatus WHEN NEW.status = 'READY' AND NEW.locktype = 'OUT'
 BEGIN
     INSERT INTO job_status (project, jobid, dataid, waiting)
     SELECT l.project, l.jobid, NEW.dataid, j.same_inputs - 1
@@ -293,114 +316,63 @@ BEGIN
     WHERE NEW.dataid = 'full' AND (project, jobid) IN
         (SELECT project, jobid FROM job_dataset
          WHERE dataset_project = NEW.project AND datasetid = NEW.datasetid AND itemtype = 'IN' AND map = 'full');
+    INSERT INTO job_status (project, jobid, dataid, status, waiting)
+    SELECT l.project, l.jobid, NEW.dataid, 'COMPLETE', j.same_inputs
+    FROM job_dataset l JOIN job j ON j.project = l.project AND j.jobid = l.jobid
+    WHERE l.dataset_project = NEW.project AND l.datasetid = NEW.datasetid AND l.itemtype = 'OUT'
+      AND NOT EXISTS (
+          SELECT 1 FROM job_dataset o LEFT JOIN datastatus c
+              ON c.project = o.dataset_project AND c.datasetid = o.datasetid AND c.dataid = NEW.dataid
+                 AND c.locktype = 'OUT' AND c.reader = ''
+          WHERE o.project = l.project AND o.jobid = l.jobid AND o.itemtype = 'OUT' AND c.status IS NOT 'READY')
+    ON CONFLICT (project, jobid, dataid) DO UPDATE SET status = 'COMPLETE', parked_until = NULL
+    WHERE status IN ('PENDING', 'FAILED', 'RESUBMIT');
 END;
-CREATE TRIGGER chunk_closes_update AFTER UPDATE OF status ON datastatus
-WHEN NEW.locktype = 'OUT' AND OLD.status = 'READY' AND NEW.status <> 'READY'
+-- What neither a claim nor a publish does: chunks declared READY that had a row, closed, resubmitted or changed by hand.
+CREATE TRIGGER chunk_changed_otherwise AFTER UPDATE OF status ON datastatus
+WHEN NEW.locktype = 'OUT' AND (OLD.status = 'READY' OR (NEW.status IN ('READY', 'RESUBMIT') AND OLD.status <> 'RUNNING')
+                               OR NEW.modified IS OLD.modified)
 BEGIN
     UPDATE job_status SET waiting = waiting + 1
-    WHERE dataid = NEW.dataid AND (project, jobid) IN
+    WHERE OLD.status = 'READY' AND NEW.status <> 'READY' AND dataid = NEW.dataid AND (project, jobid) IN
         (SELECT project, jobid FROM job_dataset
          WHERE dataset_project = NEW.project AND datasetid = NEW.datasetid AND itemtype = 'IN' AND map = 'same');
     UPDATE job SET shared_waiting = shared_waiting + 1
-    WHERE NEW.dataid = 'full' AND (project, jobid) IN
+    WHERE OLD.status = 'READY' AND NEW.status <> 'READY' AND NEW.dataid = 'full' AND (project, jobid) IN
         (SELECT project, jobid FROM job_dataset
          WHERE dataset_project = NEW.project AND datasetid = NEW.datasetid AND itemtype = 'IN' AND map = 'full');
+    INSERT INTO job_status (project, jobid, dataid, status, waiting)
+    SELECT l.project, l.jobid, NEW.dataid, 'COMPLETE', j.same_inputs
+    FROM job_dataset l JOIN job j ON j.project = l.project AND j.jobid = l.jobid
+    WHERE NEW.status = 'READY' AND OLD.status NOT IN ('READY', 'RUNNING')
+      AND l.dataset_project = NEW.project AND l.datasetid = NEW.datasetid AND l.itemtype = 'OUT'
+      AND NOT EXISTS (
+          SELECT 1 FROM job_dataset o LEFT JOIN datastatus c
+              ON c.project = o.dataset_project AND c.datasetid = o.datasetid AND c.dataid = NEW.dataid
+                 AND c.locktype = 'OUT' AND c.reader = ''
+          WHERE o.project = l.project AND o.jobid = l.jobid AND o.itemtype = 'OUT' AND c.status IS NOT 'READY')
+    ON CONFLICT (project, jobid, dataid) DO UPDATE SET status = 'COMPLETE', parked_until = NULL
+    WHERE status IN ('PENDING', 'FAILED', 'RESUBMIT');
+    UPDATE job_status SET status = 'RESUBMIT'
+    WHERE NEW.status = 'RESUBMIT' AND OLD.status IN ('READY', 'FAILED')
+      AND dataid = NEW.dataid AND status IN ('COMPLETE', 'FAILED') AND (project, jobid) IN
+        (SELECT project, jobid FROM job_dataset
+         WHERE dataset_project = NEW.project AND datasetid = NEW.datasetid AND itemtype = 'OUT');
+    UPDATE datastatus SET modified = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
+    WHERE project = NEW.project AND datasetid = NEW.datasetid AND dataid = NEW.dataid
+      AND locktype = NEW.locktype AND reader = NEW.reader
+      AND NEW.modified IS OLD.modified AND NEW.status <> OLD.status;
 END;
-CREATE TRIGGER chunk_closes_delete AFTER DELETE ON datastatus WHEN OLD.locktype = 'OUT' AND OLD.status = 'READY'
+CREATE TRIGGER chunk_deleted AFTER DELETE ON datastatus WHEN OLD.locktype = 'OUT'
 BEGIN
+    INSERT INTO history (kind, project, name, dataid, old_status, new_status, runid, actor)
+    VALUES ('chunk', OLD.project, OLD.datasetid, OLD.dataid, OLD.status, NULL, OLD.version, (SELECT actor FROM store));
     UPDATE job_status SET waiting = waiting + 1
-    WHERE dataid = OLD.dataid AND (project, jobid) IN
+    WHERE OLD.status = 'READY' AND dataid = OLD.dataid AND (project, jobid) IN
         (SELECT project, jobid FROM job_dataset
          WHERE dataset_project = OLD.project AND datasetid = OLD.datasetid AND itemtype = 'IN' AND map = 'same');
     UPDATE job SET shared_waiting = shared_waiting + 1
-    WHERE OLD.dataid = 'full' AND (project, jobid) IN
+    WHERE OLD.status = 'READY' AND OLD.dataid = 'full' AND (project, jobid) IN
         (SELECT project, jobid FROM job_dataset
          WHERE dataset_project = OLD.project AND datasetid = OLD.datasetid AND itemtype = 'IN' AND map = 'full');
-END;
-
--- A chunk declared READY from outside completes the job that would have made it, once all its outputs are there.
--- (A publish goes from RUNNING to READY and ends the job itself.)
-CREATE TRIGGER chunk_asserted_insert AFTER INSERT ON datastatus WHEN NEW.locktype = 'OUT' AND NEW.status = 'READY'
-BEGIN
-    INSERT INTO job_status (project, jobid, dataid, status, waiting)
-    SELECT l.project, l.jobid, NEW.dataid, 'COMPLETE', j.same_inputs
-    FROM job_dataset l JOIN job j ON j.project = l.project AND j.jobid = l.jobid
-    WHERE l.dataset_project = NEW.project AND l.datasetid = NEW.datasetid AND l.itemtype = 'OUT'
-      AND NOT EXISTS (
-          SELECT 1 FROM job_dataset o LEFT JOIN datastatus c
-              ON c.project = o.dataset_project AND c.datasetid = o.datasetid AND c.dataid = NEW.dataid
-                 AND c.locktype = 'OUT' AND c.reader = ''
-          WHERE o.project = l.project AND o.jobid = l.jobid AND o.itemtype = 'OUT' AND c.status IS NOT 'READY')
-    ON CONFLICT (project, jobid, dataid) DO UPDATE SET status = 'COMPLETE', parked_until = NULL
-    WHERE status IN ('PENDING', 'FAILED', 'RESUBMIT');
-END;
-CREATE TRIGGER chunk_asserted_update AFTER UPDATE OF status ON datastatus
-WHEN NEW.locktype = 'OUT' AND NEW.status = 'READY' AND OLD.status NOT IN ('READY', 'RUNNING')
-BEGIN
-    INSERT INTO job_status (project, jobid, dataid, status, waiting)
-    SELECT l.project, l.jobid, NEW.dataid, 'COMPLETE', j.same_inputs
-    FROM job_dataset l JOIN job j ON j.project = l.project AND j.jobid = l.jobid
-    WHERE l.dataset_project = NEW.project AND l.datasetid = NEW.datasetid AND l.itemtype = 'OUT'
-      AND NOT EXISTS (
-          SELECT 1 FROM job_dataset o LEFT JOIN datastatus c
-              ON c.project = o.dataset_project AND c.datasetid = o.datasetid AND c.dataid = NEW.dataid
-                 AND c.locktype = 'OUT' AND c.reader = ''
-          WHERE o.project = l.project AND o.jobid = l.jobid AND o.itemtype = 'OUT' AND c.status IS NOT 'READY')
-    ON CONFLICT (project, jobid, dataid) DO UPDATE SET status = 'COMPLETE', parked_until = NULL
-    WHERE status IN ('PENDING', 'FAILED', 'RESUBMIT');
-END;
-
--- A RUNNING job is its owner's: taken from it by hand, its locks would stay for ever; set by hand, nobody would end it.
-CREATE TRIGGER running_belongs_to_its_owner BEFORE UPDATE OF status ON job_status
-WHEN NEW.status <> OLD.status AND NEW.owner IS OLD.owner
-     AND (NEW.status = 'RUNNING' OR (OLD.status = 'RUNNING' AND NEW.status <> 'RESUBMIT'))
-BEGIN
-    SELECT RAISE(ABORT, 'only a claim makes a job RUNNING and only its run ends it; RESUBMIT means again after this run');
-END;
--- An IN row is a live run's lock; a hand-made change of the chunk's status is not meant for it.
-CREATE TRIGGER readers_keep_their_locks BEFORE UPDATE OF status ON datastatus
-WHEN OLD.locktype = 'IN' AND NEW.status <> OLD.status
-BEGIN
-    SELECT RAISE(IGNORE);
-END;
-
--- RESUBMIT, however it is set -------------------------------------------------------------------------------------
-CREATE TRIGGER resubmit_leaves_pending_and_hold BEFORE UPDATE OF status ON job_status
-WHEN NEW.status = 'RESUBMIT' AND OLD.status IN ('PENDING', 'HOLD')
-BEGIN
-    UPDATE job_status SET parked_until = NULL -- it is tried at once, not after its backoff
-    WHERE project = OLD.project AND jobid = OLD.jobid AND dataid = OLD.dataid;
-    SELECT RAISE(IGNORE);
-END;
-CREATE TRIGGER resubmit_of_running_means_again BEFORE UPDATE OF status ON job_status
-WHEN NEW.status = 'RESUBMIT' AND OLD.status = 'RUNNING' AND NEW.owner IS OLD.owner
-BEGIN
-    UPDATE job_status SET again = 1
-    WHERE project = OLD.project AND jobid = OLD.jobid AND dataid = OLD.dataid;
-    SELECT RAISE(IGNORE);
-END;
-CREATE TRIGGER resubmit_closes_outputs AFTER UPDATE OF status ON job_status
-WHEN NEW.status = 'RESUBMIT' AND OLD.status <> 'RESUBMIT'
-BEGIN
-    UPDATE datastatus SET status = 'RESUBMIT', modified = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
-    WHERE dataid = NEW.dataid AND locktype = 'OUT' AND status IN ('READY', 'FAILED', 'RUNNING')
-      AND (project, datasetid) IN
-          (SELECT dataset_project, datasetid FROM job_dataset
-           WHERE project = NEW.project AND jobid = NEW.jobid AND itemtype = 'OUT');
-END;
--- A person's RESUBMIT gives the job all its attempts back; a due retry (which ends the parking) does not.
-CREATE TRIGGER resubmit_starts_afresh AFTER UPDATE OF status ON job_status
-WHEN NEW.status = 'RESUBMIT' AND OLD.status IN ('COMPLETE', 'FAILED', 'RESUBMIT')
-     AND NEW.parked_until IS OLD.parked_until
-BEGIN
-    UPDATE job_status SET attempts = 0, deaths = 0, refusals = 0, parked_until = NULL
-    WHERE project = NEW.project AND jobid = NEW.jobid AND dataid = NEW.dataid;
-END;
-CREATE TRIGGER resubmit_of_chunk_resubmits_its_job AFTER UPDATE OF status ON datastatus
-WHEN NEW.locktype = 'OUT' AND NEW.status = 'RESUBMIT' AND OLD.status IN ('READY', 'FAILED')
-BEGIN
-    UPDATE job_status SET status = 'RESUBMIT'
-    WHERE dataid = NEW.dataid AND status IN ('COMPLETE', 'FAILED') AND (project, jobid) IN
-        (SELECT project, jobid FROM job_dataset
-         WHERE dataset_project = NEW.project AND datasetid = NEW.datasetid AND itemtype = 'OUT');
 END;
