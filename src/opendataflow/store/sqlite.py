@@ -11,7 +11,6 @@ from opendataflow.store.rows import Params, Row
 from opendataflow.store.statements import statements
 
 BUSY_SECONDS = 60.0
-CHECKPOINT_PAGES = 4000  # the log is folded into the file every 16 MB: seldom enough to cost little per run
 
 
 class _SqliteTransaction:
@@ -79,7 +78,6 @@ class SqliteStore(LoopStore):
         with _explained(self.url):
             self._connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
             self._connection.execute("PRAGMA synchronous = FULL")
-            self._connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
             if not must_exist:
                 self._connection.execute("PRAGMA journal_mode = WAL")
 
