@@ -4,9 +4,11 @@ from collections.abc import Mapping
 
 from opendataflow.domain.dataset import DESCRIPTOR_FIELDS, VARIABLE_SUFFIXES, Dataset, variable_prefix
 from opendataflow.domain.job import Job
-from opendataflow.domain.run import Claim
+from opendataflow.domain.run import Claim, Owner
 
-_OURS = ("dataid", "jobid", "DATAFLOW_RUN_ID", "DATAFLOW_ATTEMPT", "DATAFLOW_TOKEN", "DATAFLOW_STORE_ID")
+_OURS = (
+    "dataid", "jobid", "DATAFLOW_RUN_ID", "DATAFLOW_ATTEMPT", "DATAFLOW_TOKEN", "DATAFLOW_STORE_ID", "DATAFLOW_GUARD",
+)  # fmt: skip
 _SECRET = ("DATAFLOW_PASSKEY", "PASSKEY", "DATAFLOW_PASSKEY_FILE", "DATAFLOW_FAULT_POINT")
 
 
@@ -15,6 +17,7 @@ def child_environment(
     *,
     job: Job,
     claim: Claim,
+    owner: Owner,
     store_id: str,
     locations: Mapping[tuple[str, str], str | None],
     passwords: Mapping[tuple[str, str], str],
@@ -45,13 +48,18 @@ def child_environment(
         DATAFLOW_ATTEMPT=str(claim.attempt),
         DATAFLOW_TOKEN=str(claim.runid),
         DATAFLOW_STORE_ID=store_id,
+        DATAFLOW_GUARD=_guard_name(owner),
     )
     return env
 
 
-def run_mark(store_id: str, runid: int) -> tuple[bytes, bytes]:
-    """The two entries that every process of a run carries in its environment."""
-    return f"DATAFLOW_STORE_ID={store_id}".encode(), f"DATAFLOW_RUN_ID={runid}".encode()
+def guard_mark(owner: Owner) -> bytes:
+    """The entry that every process below this owner's guard carries in its environment, whichever run started it."""
+    return f"DATAFLOW_GUARD={_guard_name(owner)}".encode()
+
+
+def _guard_name(owner: Owner) -> str:
+    return f"{owner.guard_pid}.{owner.guard_started}"
 
 
 def _earlier_prefixes(parent: Mapping[str, str]) -> set[str]:

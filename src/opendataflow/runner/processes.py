@@ -65,8 +65,8 @@ def kill_tree(root: int) -> None:
         time.sleep(0.005)
 
 
-def kill_marked(*marks: bytes, spare: int) -> list[int]:
-    """Kill every process whose environment holds all the marks: what escaped its guard still carries its run's name."""
+def kill_marked(mark: bytes, *, spare: int) -> list[int]:
+    """Kill every process whose environment holds the mark: what escaped its guard still carries its run's name."""
     killed = []
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == spare:
@@ -78,7 +78,7 @@ def kill_marked(*marks: bytes, spare: int) -> list[int]:
             continue
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
-                if set(marks) <= set(file.read().split(b"\0")):
+                if mark in file.read().split(b"\0"):
                     signal.pidfd_send_signal(handle, signal.SIGKILL)
                     killed.append(pid)
         except OSError:

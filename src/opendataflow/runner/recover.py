@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from opendataflow.domain.chunk import ChunkKey, Manifest
-from opendataflow.domain.run import Claim, Ending, LostRun, Owner, Result
+from opendataflow.domain.run import Claim, Ending, Owner, Result
 from opendataflow.errors import LeaseLost
-from opendataflow.runner.environment import run_mark
+from opendataflow.runner.environment import guard_mark
 from opendataflow.runner.processes import is_alive, kill_marked, kill_tree
 from opendataflow.store.loop import LoopStore
 
@@ -27,18 +27,17 @@ def recover_lost_runs(store: LoopStore, *, host: str, say: Say, own_host_too: bo
         if not store.recover(lost, host=host if dead else "", note=f"lost: {how} ({owner.name})"):
             continue
         if owner.host == host:
-            kill_remains(store.store_id, lost, owner)
+            kill_remains(owner)
         recovered += 1
         say(f"run {lost.runid} of {lost.jobid}/{lost.dataid} was lost ({how}); it will be done again")
     return recovered
 
 
-def kill_remains(store_id: str, lost: LostRun, owner: Owner) -> None:
-    """Kill the lost run's child and its descendants, if any still live on this host."""
+def kill_remains(owner: Owner) -> None:
+    """Kill the lost owner's child and its descendants, if any still live on this host."""
     if is_alive(owner.guard_pid, owner.guard_started):
         kill_tree(owner.guard_pid)
-    of_store, of_run = run_mark(store_id, lost.runid)
-    kill_marked(of_store, of_run, spare=os.getpid())
+    kill_marked(guard_mark(owner), spare=os.getpid())
 
 
 # Endings that could not be recorded --------------------------------------------------------------------------------

@@ -269,7 +269,13 @@ class Runner:
             return Stopped(self.signals.received, had_started=False)
         argv = work.argv(claim, locations)
         env = child_environment(
-            os.environ, job=job, claim=claim, store_id=self.store.store_id, locations=locations, passwords=passwords
+            os.environ,
+            job=job,
+            claim=claim,
+            owner=self.owner,
+            store_id=self.store.store_id,
+            locations=locations,
+            passwords=passwords,
         )
 
         def renew() -> None:
