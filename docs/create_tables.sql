@@ -102,7 +102,10 @@ CREATE TABLE job_status (
 -- The next claim is a seek in this index, however many chunks are done.
 CREATE INDEX job_status_claimable ON job_status (project, jobid, sortkey, dataid)
     WHERE status IN ('PENDING', 'RESUBMIT') AND waiting <= 0 AND parked_until IS NULL;
-CREATE INDEX job_status_unfinished ON job_status (project, jobid, sortkey, dataid) WHERE status <> 'COMPLETE';
+-- Rows on their way from claimable to RUNNING to COMPLETE are in neither of these.
+CREATE INDEX job_status_blocked ON job_status (project, jobid, sortkey, dataid)
+    WHERE status = 'HOLD' OR (status IN ('PENDING', 'RESUBMIT') AND (waiting > 0 OR parked_until IS NOT NULL));
+CREATE INDEX job_status_failed ON job_status (project, jobid, sortkey, dataid) WHERE status = 'FAILED';
 CREATE INDEX job_status_running ON job_status (project, jobid, lease_until) WHERE status = 'RUNNING';
 CREATE INDEX job_status_parked ON job_status (parked_until) WHERE parked_until IS NOT NULL;
 
@@ -387,27 +390,27 @@ CREATE TRIGGER job_status_deleted AFTER DELETE ON job_status
 FOR EACH ROW WHEN (OLD.status <> 'PENDING') EXECUTE FUNCTION job_status_changed();
 
 -- What the five questions need of a dataid, in one round trip with the row itself ---------------------------------------
-CREATE FUNCTION chunk_facts(p_project text, p_jobid text, p_dataid text) RETURNS json LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    RETURN (
-        SELECT json_agg(json_build_array(
-            l.itemtype, l.dataset_project, l.datasetid, CASE l.map WHEN 'full' THEN 'full' ELSE p_dataid END, c.status,
-            c.version, c.location, c.fingerprint, utc_text(c.validated_at),
-            coalesce(nullif(c.jobid, ''),
-                     (SELECT p.jobid FROM job_dataset p
-                      WHERE p.dataset_project = l.dataset_project AND p.datasetid = l.datasetid AND p.itemtype = 'OUT'),
-                     ''),
-            utc_text(c.modified),
-            CASE l.itemtype WHEN 'OUT' THEN
-                (SELECT string_agg(r.jobid || ' (run ' || r.reader || ')', ', ') FROM datastatus r
-                 WHERE r.project = l.dataset_project AND r.datasetid = l.datasetid AND r.dataid = p_dataid
-                   AND r.locktype = 'IN' AND r.status = 'RUNNING') END) ORDER BY l.position)
-        FROM job_dataset l LEFT JOIN datastatus c
-            ON c.project = l.dataset_project AND c.datasetid = l.datasetid
-               AND c.dataid = CASE l.map WHEN 'full' THEN 'full' ELSE p_dataid END AND c.locktype = 'OUT'
-               AND c.reader = ''
-        WHERE l.project = p_project AND l.jobid = p_jobid);
-END $$;
+-- A set-returning SQL function is taken apart by the planner: many candidates cost one plan and one execution.
+CREATE FUNCTION chunk_facts(p_project text, p_jobid text, p_dataid text) RETURNS TABLE (facts json)
+LANGUAGE sql STABLE AS $$
+    SELECT json_agg(json_build_array(
+        l.itemtype, l.dataset_project, l.datasetid, CASE l.map WHEN 'full' THEN 'full' ELSE p_dataid END, c.status,
+        c.version, c.location, c.fingerprint, utc_text(c.validated_at),
+        coalesce(nullif(c.jobid, ''),
+                 (SELECT p.jobid FROM job_dataset p
+                  WHERE p.dataset_project = l.dataset_project AND p.datasetid = l.datasetid AND p.itemtype = 'OUT'),
+                 ''),
+        utc_text(c.modified),
+        CASE l.itemtype WHEN 'OUT' THEN
+            (SELECT string_agg(r.jobid || ' (run ' || r.reader || ')', ', ') FROM datastatus r
+             WHERE r.project = l.dataset_project AND r.datasetid = l.datasetid AND r.dataid = p_dataid
+               AND r.locktype = 'IN' AND r.status = 'RUNNING') END) ORDER BY l.position)
+    FROM job_dataset l LEFT JOIN datastatus c
+        ON c.project = l.dataset_project AND c.datasetid = l.datasetid
+           AND c.dataid = CASE l.map WHEN 'full' THEN 'full' ELSE p_dataid END AND c.locktype = 'OUT'
+           AND c.reader = ''
+    WHERE l.project = p_project AND l.jobid = p_jobid
+$$;
 
 -- The two hot verbs, each one round trip and one transaction; store/loop.py has the same steps for SQLite -------------
 CREATE FUNCTION claim_run(p jsonb, OUT o_runid bigint, OUT o_attempt integer, OUT o_deaths integer)

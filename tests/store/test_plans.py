@@ -37,7 +37,13 @@ def scans(steps: list[str], sql: str) -> list[str]:
     for table, alias in re.findall(r"\b(\w+) (?:AS )?([a-z])\b", sql):
         if table in BIG:
             names[alias] = table
-    live = ("job_status_claimable", "job_status_running", "job_status_parked", "job_status_unfinished")
+    live = (
+        "job_status_claimable",
+        "job_status_running",
+        "job_status_parked",
+        "job_status_blocked",
+        "job_status_failed",
+    )
     found = [re.match(r"SCAN (\w+)(?: USING (?:COVERING )?INDEX (\w+))?", step) for step in steps]
     return [hit.string for hit in found if hit and hit.group(1) in names and hit.group(2) not in live]
 

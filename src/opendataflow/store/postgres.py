@@ -57,6 +57,7 @@ class PostgresStore(LoopStore):
         self.url = without_password(url)
         self._address = url
         self._open: psycopg.Connection[Any] | None = None
+        self._cursor: psycopg.Cursor[Any] | None = None
         with self._explained():
             self._connected()
 
@@ -167,7 +168,14 @@ class PostgresStore(LoopStore):
 
     def _call(self, name: str, params: tuple[str, ...]) -> Row:
         sql = statements("postgres", "claims")[name]
-        return self._again(lambda: self._connected().execute(sql, params).fetchone() or ())
+        return self._again(lambda: self._hot_cursor().execute(sql, params).fetchone() or ())
+
+    def _hot_cursor(self) -> "psycopg.Cursor[Any]":
+        """One cursor for all hot calls: making one costs as much as sending one."""
+        connection = self._connected()
+        if self._cursor is None or self._cursor.connection is not connection:
+            self._cursor = connection.cursor()
+        return self._cursor
 
     def _again(self, action: Callable[[], _T]) -> _T:
         """Do it, and after a clash with another transaction once more: the database undid all of it."""

@@ -41,8 +41,7 @@ WHERE parked_until IS NOT NULL AND parked_until <= from_now(%(now)s)
 
 -- name: next_claimable
 -- A job whose outputs are being read is passed over: the next dataid is not held up by it.
-SELECT s.dataid, s.status, s.waiting, s.attempts, s.parked_until, s.owner, s.lease_until,
-       chunk_facts(s.project, s.jobid, s.dataid)
+SELECT s.dataid, s.status, s.waiting, s.attempts, s.parked_until, s.owner, s.lease_until, f.facts
 FROM (SELECT * FROM job_status s
       WHERE s.project = %(project)s AND s.jobid = %(jobid)s
         AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting <= 0 AND s.parked_until IS NULL
@@ -53,27 +52,41 @@ FROM (SELECT * FROM job_status s
                    AND r.locktype = 'IN' AND r.status = 'RUNNING'
             WHERE o.project = %(project)s AND o.jobid = %(jobid)s AND o.itemtype = 'OUT')
       ORDER BY s.sortkey, s.dataid LIMIT %(limit)s OFFSET %(offset)s) s
+     CROSS JOIN LATERAL chunk_facts(s.project, s.jobid, s.dataid) f
 ORDER BY s.sortkey, s.dataid
 
 -- name: get_candidate
-SELECT dataid, status, waiting, attempts, parked_until, owner, lease_until,
-       chunk_facts(project, jobid, dataid)
-FROM job_status WHERE project = %(project)s AND jobid = %(jobid)s AND dataid = %(dataid)s
+SELECT s.dataid, s.status, s.waiting, s.attempts, s.parked_until, s.owner, s.lease_until, f.facts
+FROM job_status s CROSS JOIN LATERAL chunk_facts(s.project, s.jobid, s.dataid) f
+WHERE s.project = %(project)s AND s.jobid = %(jobid)s AND s.dataid = %(dataid)s
 
 -- name: lowest_blocked
-SELECT s.dataid, s.status, s.waiting, s.attempts, s.parked_until, s.owner, s.lease_until,
-       chunk_facts(s.project, s.jobid, s.dataid)
-FROM (SELECT * FROM job_status
-      WHERE project = %(project)s AND jobid = %(jobid)s AND status <> 'COMPLETE' AND status <> 'FAILED'
-        AND (status <> 'RUNNING' OR %(count_running)s)
+-- The first of three seeks: what waits, is parked or held; what would be claimable but for a shared input, a reader or a
+-- limit; and what runs.
+SELECT s.dataid, s.status, s.waiting, s.attempts, s.parked_until, s.owner, s.lease_until, f.facts
+FROM (SELECT * FROM (
+          (SELECT * FROM job_status
+           WHERE project = %(project)s AND jobid = %(jobid)s
+             AND (status = 'HOLD' OR (status IN ('PENDING', 'RESUBMIT') AND (waiting > 0 OR parked_until IS NOT NULL)))
+           ORDER BY sortkey, dataid LIMIT 1)
+          UNION ALL
+          (SELECT * FROM job_status
+           WHERE project = %(project)s AND jobid = %(jobid)s
+             AND status IN ('PENDING', 'RESUBMIT') AND waiting <= 0 AND parked_until IS NULL
+           ORDER BY sortkey, dataid LIMIT 1)
+          UNION ALL
+          (SELECT * FROM job_status
+           WHERE project = %(project)s AND jobid = %(jobid)s AND status = 'RUNNING' AND %(count_running)s
+           ORDER BY sortkey, dataid LIMIT 1)) x
       ORDER BY sortkey, dataid LIMIT 1) s
+     CROSS JOIN LATERAL chunk_facts(s.project, s.jobid, s.dataid) f
 
 -- name: lowest_failed
-SELECT s.dataid, s.status, s.waiting, s.attempts, s.parked_until, s.owner, s.lease_until,
-       chunk_facts(s.project, s.jobid, s.dataid)
+SELECT s.dataid, s.status, s.waiting, s.attempts, s.parked_until, s.owner, s.lease_until, f.facts
 FROM (SELECT * FROM job_status
-      WHERE project = %(project)s AND jobid = %(jobid)s AND status <> 'COMPLETE' AND status = 'FAILED'
+      WHERE project = %(project)s AND jobid = %(jobid)s AND status = 'FAILED'
       ORDER BY sortkey, dataid LIMIT 1) s
+     CROSS JOIN LATERAL chunk_facts(s.project, s.jobid, s.dataid) f
 
 -- name: running_of
 SELECT count(*) FROM job_status WHERE project = %(project)s AND jobid = %(jobid)s AND status = 'RUNNING'

@@ -62,16 +62,31 @@ SELECT dataid, status, waiting, attempts, parked_until, owner, lease_until
 FROM job_status WHERE project = :project AND jobid = :jobid AND dataid = :dataid
 
 -- name: lowest_blocked
+-- The first of three seeks: what waits, is parked or held; what would be claimable but for a shared input, a reader or a
+-- limit; and what runs.
 SELECT dataid, status, waiting, attempts, parked_until, owner, lease_until
-FROM job_status
-WHERE project = :project AND jobid = :jobid AND status <> 'COMPLETE' AND status <> 'FAILED'
-  AND (status <> 'RUNNING' OR :count_running)
+FROM (SELECT * FROM (
+          SELECT * FROM job_status
+          WHERE project = :project AND jobid = :jobid
+            AND (status = 'HOLD' OR (status IN ('PENDING', 'RESUBMIT') AND (waiting > 0 OR parked_until IS NOT NULL)))
+          ORDER BY sortkey, dataid LIMIT 1)
+      UNION ALL
+      SELECT * FROM (
+          SELECT * FROM job_status
+          WHERE project = :project AND jobid = :jobid
+            AND status IN ('PENDING', 'RESUBMIT') AND waiting <= 0 AND parked_until IS NULL
+          ORDER BY sortkey, dataid LIMIT 1)
+      UNION ALL
+      SELECT * FROM (
+          SELECT * FROM job_status
+          WHERE project = :project AND jobid = :jobid AND status = 'RUNNING' AND :count_running
+          ORDER BY sortkey, dataid LIMIT 1))
 ORDER BY sortkey, dataid LIMIT 1
 
 -- name: lowest_failed
 SELECT dataid, status, waiting, attempts, parked_until, owner, lease_until
 FROM job_status
-WHERE project = :project AND jobid = :jobid AND status <> 'COMPLETE' AND status = 'FAILED'
+WHERE project = :project AND jobid = :jobid AND status = 'FAILED'
 ORDER BY sortkey, dataid LIMIT 1
 
 -- name: facts_of

@@ -97,7 +97,10 @@ CREATE TABLE job_status (
 -- The next claim is a seek in this index, however many chunks are done.
 CREATE INDEX job_status_claimable ON job_status (project, jobid, sortkey, dataid)
     WHERE status IN ('PENDING', 'RESUBMIT') AND waiting <= 0 AND parked_until IS NULL;
-CREATE INDEX job_status_unfinished ON job_status (project, jobid, sortkey, dataid) WHERE status <> 'COMPLETE';
+-- Rows on their way from claimable to RUNNING to COMPLETE are in neither of these.
+CREATE INDEX job_status_blocked ON job_status (project, jobid, sortkey, dataid)
+    WHERE status = 'HOLD' OR (status IN ('PENDING', 'RESUBMIT') AND (waiting > 0 OR parked_until IS NOT NULL));
+CREATE INDEX job_status_failed ON job_status (project, jobid, sortkey, dataid) WHERE status = 'FAILED';
 CREATE INDEX job_status_running ON job_status (project, jobid, lease_until) WHERE status = 'RUNNING';
 CREATE INDEX job_status_parked ON job_status (parked_until) WHERE parked_until IS NOT NULL;
 
