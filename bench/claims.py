@@ -149,7 +149,7 @@ def bare_postgres(url: str, n: int) -> Callable[[], None]:
 def rounds(actions: dict[str, Callable[[], None]], *, times: int, batch: int) -> dict[str, list[float]]:
     """Batches of each action in turn; seconds per single action, one figure per batch."""
     for action in actions.values():
-        for _ in range(50):
+        for _ in range(150):
             action()
     found: dict[str, list[float]] = {name: [] for name in actions}
     for number in range(times):
@@ -177,12 +177,31 @@ def flat(address: Callable[[str], str], sizes: list[int], ahead: int, times: int
     )
 
 
+def settle(dialect: str, *urls: str) -> None:
+    """Start both sides alike: their logs folded in, so that neither pays for the other's filling."""
+    for url in urls:
+        if dialect == "sqlite":
+            import sqlite3
+
+            connection = sqlite3.connect(url.removeprefix("sqlite:///"), timeout=60, isolation_level=None)
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            connection.close()
+        else:
+            import psycopg
+
+            with psycopg.connect(url, autocommit=True) as server:
+                server.execute("VACUUM ANALYZE")
+                server.execute("CHECKPOINT")
+
+
 def against_bare(address: Callable[[str], str], times: int, title: str) -> bool:
-    batch, n = 50, 50 * times + 200
-    store = new_store(address("ours"), inputs=1)
+    batch, n = 50, 50 * times + 300
+    store_url = address("ours")
+    store = new_store(store_url, inputs=1)
     fill_past(store, behind=0, ahead=n, inputs=1)
     url = address("bare")
     bare = bare_sqlite(Path(url.removeprefix("sqlite:///")), n) if url.startswith("sqlite") else bare_postgres(url, n)
+    settle(store.dialect, store_url, url)
     found = rounds({"two bare statements": bare, "claim + publish": cycle(store)}, times=times, batch=batch)
     print(f"Cycles against two bare statements, {title}:")
     for name, values in found.items():

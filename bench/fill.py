@@ -46,4 +46,3 @@ def _fill_postgres(store: LoopStore, named: dict[str, str], params: dict[str, in
             connection.execute(sql, params)
     with psycopg.connect(store._address, autocommit=True) as connection:
         connection.execute("VACUUM ANALYZE")
-        connection.execute("CHECKPOINT")
