@@ -1,10 +1,13 @@
 """The five questions: each refusal has its code, its exit and its evidence."""
 
+import json
+
 import pytest
 
 from opendataflow.domain.chunk import ChunkKey, ChunkStatus, Input, Output
 from opendataflow.domain.job import Candidate, JobStatus
-from opendataflow.domain.questions import ASSERTED, CODES, Question, Sight, Verdict, ask
+from opendataflow.domain.questions import ASSERTED, CODES, Answer, Question, Sight, Verdict, ask
+from opendataflow.store.rows import verdict_json
 
 ORDERS = ChunkKey("p", "orders", "1")
 TOTALS = ChunkKey("p", "totals", "1")
@@ -119,3 +122,10 @@ def test_a_job_without_inputs_is_ready() -> None:
     answers = ask(candidate, sights=(), places=(PLACE,), concurrency=None)
     assert answers.yes
     assert answers.answers[0].evidence == "it has no inputs"
+
+
+def test_the_answers_are_kept_as_plain_json_whatever_the_evidence_holds() -> None:
+    evidence = 'quotes " and \\ and\nnewlines, ünïcode \N{SNOWMAN} and \x00'
+    told = Verdict((Answer(Question.READY, False, evidence, "DATA_NOT_READY"), Answer(Question.SAFE, True, "ok")))
+    assert verdict_json(told) == json.dumps(told.as_json())
+    assert json.loads(verdict_json(told)) == told.as_json()

@@ -90,7 +90,7 @@ def is_ready(candidate: Candidate) -> Answer:
     return _answer(Question.READY, problems, evidence or ["it has no inputs"], [])
 
 
-def is_right(candidate: Candidate, sights: tuple[Sight, ...]) -> Answer:
+def is_right(candidate: Candidate, sights: tuple[Sight, ...], unseen: list[str]) -> Answer:
     problems, evidence = [], []
     for chunk, sight in zip(candidate.inputs, sights, strict=True):
         if chunk.fingerprint is None or sight.fingerprint is None:
@@ -99,10 +99,10 @@ def is_right(candidate: Candidate, sights: tuple[Sight, ...]) -> Answer:
             evidence.append(f"{chunk.key} unchanged since it was published")
         elif not sight.problem:
             problems.append(f"{chunk.key} changed after it was published: {sight.location}")
-    return _answer(Question.RIGHT, problems, evidence, _unseen(candidate))
+    return _answer(Question.RIGHT, problems, evidence, unseen)
 
 
-def is_located(candidate: Candidate, sights: tuple[Sight, ...], places: tuple[Sight, ...]) -> Answer:
+def is_located(candidate: Candidate, sights: tuple[Sight, ...], places: tuple[Sight, ...], unseen: list[str]) -> Answer:
     problems, evidence = [], []
     for chunk, sight in zip(candidate.inputs, sights, strict=True):
         if sight.problem:
@@ -114,15 +114,15 @@ def is_located(candidate: Candidate, sights: tuple[Sight, ...], places: tuple[Si
             problems.append(f"{output.key}: {place.problem}")
         elif place.location:
             evidence.append(f"{output.key} goes to {place.location}")
-    return _answer(Question.LOCATION, problems, evidence, _unseen(candidate))
+    return _answer(Question.LOCATION, problems, evidence, unseen)
 
 
-def is_valid(candidate: Candidate) -> Answer:
+def is_valid(candidate: Candidate, unseen: list[str]) -> Answer:
     evidence = [
         f"{chunk.key} validated at {chunk.validated_at}" if chunk.validated_at else f"{chunk.key} {ASSERTED}"
         for chunk in candidate.inputs
     ]
-    return _answer(Question.VALID, [], evidence, _unseen(candidate))
+    return _answer(Question.VALID, [], evidence, unseen)
 
 
 def is_safe(candidate: Candidate, *, concurrency: int | None) -> Answer:
@@ -145,12 +145,13 @@ def ask(
     candidate: Candidate, *, sights: tuple[Sight, ...], places: tuple[Sight, ...], concurrency: int | None
 ) -> Verdict:
     """All five answers, in order, whatever the earlier ones were."""
+    unseen = _unseen(candidate)
     return Verdict(
         (
             is_ready(candidate),
-            is_right(candidate, sights),
-            is_located(candidate, sights, places),
-            is_valid(candidate),
+            is_right(candidate, sights, unseen),
+            is_located(candidate, sights, places, unseen),
+            is_valid(candidate, unseen),
             is_safe(candidate, concurrency=concurrency),
         )
     )
