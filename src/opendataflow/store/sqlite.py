@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -79,7 +80,7 @@ class SqliteStore(LoopStore):
             self._connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
             self._connection.execute("PRAGMA synchronous = FULL")
             if not must_exist:
-                self._connection.execute("PRAGMA journal_mode = WAL")
+                _use_wal(self._connection)
 
     def close(self) -> None:
         self._connection.close()
@@ -117,6 +118,19 @@ class SqliteStore(LoopStore):
     def integrity(self) -> list[str]:
         found = [str(row[0]) for row in self._connection.execute("PRAGMA quick_check")]
         return [] if found == ["ok"] else found
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Switch a new file to write-ahead logging. Others may be doing the same: SQLite does not wait for them here."""
+    give_up = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(0.01)
 
 
 def split_script(sql: str) -> list[str]:
