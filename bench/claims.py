@@ -201,8 +201,12 @@ def against_bare(address: Callable[[str], str], times: int, title: str) -> bool:
     fill_past(store, behind=0, ahead=n, inputs=1)
     url = address("bare")
     bare = bare_sqlite(Path(url.removeprefix("sqlite:///")), n) if url.startswith("sqlite") else bare_postgres(url, n)
-    settle(store.dialect, store_url, url)
-    found = rounds({"two bare statements": bare, "claim + publish": cycle(store)}, times=times, batch=batch)
+    apart_url = address("apart")
+    apart = new_store(apart_url, inputs=1)
+    fill_past(apart, behind=0, ahead=n, inputs=1)
+    settle(store.dialect, store_url, apart_url, url)
+    actions = {"two bare statements": bare, "claim + publish": cycle(store), "the same, apart": cycle_apart(apart)}
+    found = rounds(actions, times=times, batch=batch)
     print(f"Cycles against two bare statements, {title}:")
     for name, values in found.items():
         show(name, [1 / value for value in values], unit="/s", scale=1.0)

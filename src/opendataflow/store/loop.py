@@ -5,6 +5,7 @@ round trip; the conformance suite runs over both.
 """
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
@@ -28,7 +29,6 @@ from opendataflow.store.rows import (
     utc_text,
     verdict_json,
 )
-from opendataflow.store.statements import statements
 
 PARK_SECONDS = 30.0
 PARK_SECONDS_MAX = 3600.0
@@ -53,7 +53,7 @@ class Transaction(Protocol):
         ...
 
 
-class LoopStore:
+class LoopStore(ABC):
     """What a runner needs of a store. Subclasses bring the connection and, where it pays, faster verbs."""
 
     dialect = ""
@@ -66,41 +66,39 @@ class LoopStore:
         self.clock = clock
 
     # What a subclass brings -----------------------------------------------------------------------------------
+    @abstractmethod
     def read(self, name: str, params: Params, *, file: str = "claims") -> list[Row]:
         """Rows of one named statement, outside any transaction of ours."""
-        raise NotImplementedError(name)
 
+    @abstractmethod
     def transaction(self, *, file: str = "claims", actor: str | None = None) -> AbstractContextManager[Transaction]:
         """One write transaction, recorded under our actor's name; an exception leaves nothing of it."""
-        raise NotImplementedError(file, actor)
 
+    @abstractmethod
     def bare_transaction(self) -> AbstractContextManager[Transaction]:
         """A write transaction of the registry's statements before there is a `store` table to sign in."""
-        raise NotImplementedError
 
+    @abstractmethod
     def script(self, sql: str) -> None:
         """Run a migration's statements inside the open transaction."""
-        raise NotImplementedError
 
+    @abstractmethod
     def select(self, sql: str) -> tuple[list[str], list[Row]]:
         """Columns and rows of a query of the user's, where nothing can be written."""
-        raise NotImplementedError
 
+    @abstractmethod
     def integrity(self) -> list[str]:
         """What the database's own check finds wrong; empty when it is sound."""
-        raise NotImplementedError
 
     def time(self, seconds_from_now: float = 0.0) -> Any:
         """A moment by the clock that leases use, in the form that statements take."""
         return utc_text(self.clock() + seconds_from_now)
 
+    @abstractmethod
     def close(self) -> None:
-        raise NotImplementedError
+        """Let the connection go."""
 
     # Opening --------------------------------------------------------------------------------------------------
-    def statement(self, name: str, file: str) -> str:
-        return statements(self.dialect, file)[name]
-
     def has_tables(self) -> bool:
         return bool(self.read("has_tables", {}, file="registry")[0][0])
 

@@ -3,7 +3,7 @@
 import datetime
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from opendataflow.domain.chunk import ChunkStatus, Manifest
@@ -257,32 +257,36 @@ def history_of(store: LoopStore, project: str, kind: str, name: str, dataid: str
 
 # Checking -------------------------------------------------------------------------------------------------------------
 def check(store: LoopStore, *, repair: bool) -> list[str]:
-    """What is wrong with the store, one line each; with `repair`, counters and stray locks are set right."""
+    """What is wrong with the store, one line each; with `repair`, counters and stray locks are set right.
+
+    Looking takes no lock: each query sees counters and chunks as of one moment.
+    """
     found = [f"database: {problem}" for problem in store.integrity()]
+    if not repair:
+        return found + [problem for problem, _ in _problems(lambda name: store.read(name, {}, file="registry"))]
     with store.transaction(file="registry", actor=f"{store.actor} db check") as tx:
         tx.run("freeze_chunks", {})
-        for problem, fix in _problems(tx):
+        for problem, fix in _problems(lambda name: tx.rows(name, {})):
             found.append(problem)
-            if repair:
-                for name, params in fix:
-                    tx.run(name, params)
+            for name, params in fix:
+                tx.run(name, params)
     return found
 
 
-def _problems(tx: Transaction) -> Iterator[tuple[str, list[tuple[str, Params]]]]:
-    for project, jobid, shared, counted in tx.rows("wrong_shared_counters", {}):
+def _problems(rows: Callable[[str], list[Row]]) -> Iterator[tuple[str, list[tuple[str, Params]]]]:
+    for project, jobid, shared, counted in rows("wrong_shared_counters"):
         yield (
             f"job {jobid} waits for {shared} shared inputs by its counter, {counted} by its chunks",
             [("recount_shared", {"project": project, "jobid": jobid})],
         )
-    for project, jobid, dataid in tx.rows("missing_rows", {}):
+    for project, jobid, dataid in rows("missing_rows"):
         of = {"project": project, "jobid": jobid}
         yield f"{jobid}/{dataid} has an input but no row", [("adopt_ready", of), ("recount", {**of, "dataid": dataid})]
-    for project, jobid, dataid, waiting, counted in tx.rows("wrong_counters", {}):
+    for project, jobid, dataid, waiting, counted in rows("wrong_counters"):
         yield (
             f"{jobid}/{dataid} waits for {waiting} inputs by its counter, {counted} by its chunks",
             [("recount", {"project": project, "jobid": jobid, "dataid": dataid})],
         )
-    for project, datasetid, dataid, reader in tx.rows("orphan_locks", {}):
+    for project, datasetid, dataid, reader in rows("orphan_locks"):
         key = {"project": project, "datasetid": datasetid, "dataid": dataid, "reader": reader}
         yield f"{datasetid}/{dataid} is locked by run {reader}, which has ended", [("release_orphan", key)]
