@@ -9,6 +9,7 @@ CREATE DOMAIN job_state AS text
     CHECK (VALUE IN ('PENDING', 'RUNNING', 'COMPLETE', 'FAILED', 'RESUBMIT', 'HOLD'));
 CREATE DOMAIN chunk_state AS text
     CHECK (VALUE IN ('PENDING', 'RUNNING', 'READY', 'FAILED', 'RESUBMIT', 'HOLD'));
+CREATE DOMAIN lock_type AS text CHECK (VALUE IN ('IN', 'OUT'));
 
 CREATE TABLE store (
     one         integer PRIMARY KEY CHECK (one = 1),
@@ -93,10 +94,7 @@ CREATE TABLE job_status (
     lease_until  timestamptz,
     modified     timestamptz NOT NULL DEFAULT clock_timestamp(),
     -- Natural order: a number at the end counts as a number (9, 10, 100); dates sort as dates.
-    sortkey      text COLLATE "C" GENERATED ALWAYS AS (
-                     rtrim(dataid, '0123456789')
-                     || lpad(length(ltrim(substr(dataid, length(rtrim(dataid, '0123456789')) + 1), '0'))::text, 3, '0')
-                     || ltrim(substr(dataid, length(rtrim(dataid, '0123456789')) + 1), '0')) STORED,
+    sortkey      text COLLATE "C" NOT NULL DEFAULT '',
     PRIMARY KEY (project, jobid, dataid)
 ) WITH (fillfactor = 80);
 -- The next claim is a seek in this index, however many chunks are done.
@@ -113,7 +111,7 @@ CREATE TABLE datastatus (
     project      text COLLATE "C" NOT NULL DEFAULT '', -- '' in an INSERT: the one project that has this dataset
     datasetid    text COLLATE "C" NOT NULL,
     dataid       text COLLATE "C" NOT NULL,
-    locktype     text NOT NULL DEFAULT 'OUT',          -- IN or OUT
+    locktype     lock_type NOT NULL DEFAULT 'OUT',
     reader       text NOT NULL DEFAULT '',             -- IN rows: the run that reads
     jobid        text COLLATE "C" NOT NULL DEFAULT '',
     status       chunk_state NOT NULL,
@@ -183,6 +181,12 @@ CREATE INDEX history_at ON history USING brin (at);
 CREATE FUNCTION from_now(seconds double precision) RETURNS timestamptz
 LANGUAGE sql VOLATILE AS $$ SELECT clock_timestamp() + make_interval(secs => seconds) $$;
 
+CREATE FUNCTION natural_key(dataid text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT rtrim(dataid, '0123456789')
+           || lpad(length(ltrim(substr(dataid, length(rtrim(dataid, '0123456789')) + 1), '0'))::text, 3, '0')
+           || ltrim(substr(dataid, length(rtrim(dataid, '0123456789')) + 1), '0')
+$$;
+
 CREATE FUNCTION utc_text(moment timestamptz) RETURNS text LANGUAGE sql STABLE AS $$
     SELECT to_char(moment AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
 $$;
@@ -250,14 +254,27 @@ BEGIN
     WHERE job_status.status IN ('PENDING', 'FAILED', 'RESUBMIT');
 END $$;
 
+-- Only for what is written by hand: our own sessions name themselves and know what they write.
+CREATE FUNCTION assert_chunk_known(c datastatus) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF c.dataid = '' OR c.reader <> '' THEN
+        RAISE EXCEPTION 'a chunk needs a dataid and has no reader';
+    ELSIF NOT EXISTS (SELECT 1 FROM dataset d WHERE d.project = c.project AND d.datasetid = c.datasetid) THEN
+        RAISE EXCEPTION 'this project has no dataset of this name; see dataflow apply';
+    END IF;
+END $$;
+
 CREATE FUNCTION chunk_changed() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     was text := CASE WHEN TG_OP <> 'INSERT' THEN OLD.status END;
     now_is text := CASE WHEN TG_OP <> 'DELETE' THEN NEW.status END;
     c datastatus := CASE WHEN TG_OP = 'DELETE' THEN OLD ELSE NEW END;
 BEGIN
-    IF was IS NOT DISTINCT FROM now_is AND OLD.version IS NOT DISTINCT FROM NEW.version THEN
+    IF c.locktype <> 'OUT' OR was IS NOT DISTINCT FROM now_is AND OLD.version IS NOT DISTINCT FROM NEW.version THEN
         RETURN NULL;
+    END IF;
+    IF TG_OP = 'INSERT' AND coalesce(current_setting('dataflow.actor', true), '') = '' THEN
+        PERFORM assert_chunk_known(c);
     END IF;
     INSERT INTO history (kind, project, name, dataid, old_status, new_status, runid, actor)
     VALUES ('chunk', c.project, c.datasetid, c.dataid, was, now_is, c.version, current_actor());
@@ -279,8 +296,9 @@ BEGIN
 END $$;
 CREATE TRIGGER chunk_inserted AFTER INSERT ON datastatus
 FOR EACH ROW WHEN (NEW.locktype = 'OUT') EXECUTE FUNCTION chunk_changed();
+-- A WHEN is parsed anew for every statement; where it would mostly be true, the function looks for itself.
 CREATE TRIGGER chunk_updated AFTER UPDATE OF status ON datastatus
-FOR EACH ROW WHEN (NEW.locktype = 'OUT') EXECUTE FUNCTION chunk_changed();
+FOR EACH ROW EXECUTE FUNCTION chunk_changed();
 CREATE TRIGGER chunk_deleted AFTER DELETE ON datastatus
 FOR EACH ROW WHEN (OLD.locktype = 'OUT') EXECUTE FUNCTION chunk_changed();
 
@@ -288,26 +306,17 @@ CREATE FUNCTION datastatus_arrives() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     found_projects text[];
 BEGIN
-    IF NEW.locktype NOT IN ('IN', 'OUT') OR (NEW.locktype = 'OUT' AND NEW.reader <> '') OR NEW.dataid = '' THEN
-        RAISE EXCEPTION 'a chunk needs a dataid, and locktype IN, or OUT without a reader';
+    found_projects := ARRAY(SELECT d.project FROM dataset d WHERE d.datasetid = NEW.datasetid);
+    IF cardinality(found_projects) = 0 THEN
+        RAISE EXCEPTION 'no project has a dataset of this name; see dataflow apply';
+    ELSIF cardinality(found_projects) > 1 THEN
+        RAISE EXCEPTION 'several projects have a dataset of this name; give the column project';
     END IF;
-    IF NEW.project = '' THEN
-        found_projects := ARRAY(SELECT d.project FROM dataset d WHERE d.datasetid = NEW.datasetid);
-        IF cardinality(found_projects) = 0 THEN
-            RAISE EXCEPTION 'no project has a dataset of this name; see dataflow apply';
-        ELSIF cardinality(found_projects) > 1 THEN
-            RAISE EXCEPTION 'several projects have a dataset of this name; give the column project';
-        END IF;
-        NEW.project := found_projects[1];
-    ELSIF NOT EXISTS (SELECT 1 FROM dataset d WHERE d.project = NEW.project AND d.datasetid = NEW.datasetid) THEN
-        RAISE EXCEPTION 'this project has no dataset of this name; see dataflow apply';
-    END IF;
+    NEW.project := found_projects[1];
     RETURN NEW;
 END $$;
--- Only for what is written by hand: our own sessions name themselves and know what they write.
 CREATE TRIGGER datastatus_arrives BEFORE INSERT ON datastatus
-FOR EACH ROW WHEN (NEW.project = '' OR nullif(current_setting('dataflow.actor', true), '') IS NULL)
-EXECUTE FUNCTION datastatus_arrives();
+FOR EACH ROW WHEN (NEW.project = '') EXECUTE FUNCTION datastatus_arrives();
 
 CREATE FUNCTION datastatus_before_update() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -363,11 +372,22 @@ CREATE TRIGGER job_status_before_update BEFORE UPDATE OF status, project, jobid,
 FOR EACH ROW WHEN (NEW.status = 'RESUBMIT' OR NEW.modified = OLD.modified)
 EXECUTE FUNCTION job_status_before_update();
 
+-- Not a generated column: next to a BEFORE UPDATE trigger that would be parsed, planned and computed for every update.
+CREATE FUNCTION job_status_before_insert() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.sortkey := natural_key(NEW.dataid);
+    RETURN NEW;
+END $$;
+CREATE TRIGGER job_status_before_insert BEFORE INSERT ON job_status
+FOR EACH ROW EXECUTE FUNCTION job_status_before_insert();
+
 CREATE FUNCTION job_status_changed() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'DELETE' THEN
         INSERT INTO history (kind, project, name, dataid, old_status, new_status, runid, actor)
         VALUES ('job', OLD.project, OLD.jobid, OLD.dataid, OLD.status, NULL, OLD.runid, current_actor());
+        RETURN NULL;
+    ELSIF TG_OP = 'UPDATE' AND NEW.status = OLD.status THEN
         RETURN NULL;
     END IF;
     INSERT INTO history (kind, project, name, dataid, old_status, new_status, runid, actor)
@@ -385,7 +405,7 @@ END $$;
 CREATE TRIGGER job_status_inserted AFTER INSERT ON job_status
 FOR EACH ROW WHEN (NEW.status <> 'PENDING') EXECUTE FUNCTION job_status_changed();
 CREATE TRIGGER job_status_updated AFTER UPDATE OF status ON job_status
-FOR EACH ROW WHEN (NEW.status <> OLD.status) EXECUTE FUNCTION job_status_changed();
+FOR EACH ROW EXECUTE FUNCTION job_status_changed();
 CREATE TRIGGER job_status_deleted AFTER DELETE ON job_status
 FOR EACH ROW WHEN (OLD.status <> 'PENDING') EXECUTE FUNCTION job_status_changed();
 
@@ -413,7 +433,7 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- The two hot verbs, each one round trip and one transaction; store/loop.py has the same steps for SQLite -------------
-CREATE FUNCTION claim_run(p jsonb, OUT o_runid bigint, OUT o_attempt integer, OUT o_deaths integer)
+CREATE FUNCTION claim_run(p jsonb, answers json, OUT o_runid bigint, OUT o_attempt integer, OUT o_deaths integer)
 LANGUAGE plpgsql AS $$
 DECLARE
     moment timestamptz := clock_timestamp();
@@ -488,7 +508,7 @@ BEGIN
                      claimed_at, answers, inputs)
     VALUES (o_runid, p_project, p_jobid, p_dataid, o_attempt, p->>'owner', p->>'host', (p->>'pid')::bigint,
             (p->>'pid_started')::bigint, (p->>'guard_pid')::bigint, (p->>'guard_started')::bigint, moment,
-            (p->>'answers')::json, ins::json);
+            claim_run.answers, ins::json);
     FOR i IN 0 .. jsonb_array_length(ins) - 1 LOOP
         INSERT INTO datastatus (project, datasetid, dataid, locktype, reader, jobid, status, modified)
         VALUES (ins->i->>0, ins->i->>1, ins->i->>2, 'IN', o_runid::text, p_jobid, 'RUNNING', moment);
@@ -507,20 +527,22 @@ DECLARE
     m jsonb;
 BEGIN
     -- The token is in the WHERE: a run that outlived its lease must change nothing.
-    SELECT s.again INTO o_case FROM job_status s
+    UPDATE job_status s
+    SET status = p->'ends'->s.again->>'status', attempts = (p->'ends'->s.again->>'attempts')::integer,
+        deaths = (p->'ends'->s.again->>'deaths')::integer,
+        parked_until = moment + make_interval(secs => (p->'ends'->s.again->>'retry_in')::double precision),
+        refusals = 0, owner = NULL, host = NULL, lease_until = NULL, modified = moment
     WHERE s.project = p_project AND s.jobid = p_jobid AND s.dataid = p_dataid AND s.runid = p_runid
       AND s.status = 'RUNNING'
-    FOR UPDATE;
+    RETURNING s.again INTO o_case;
     IF NOT FOUND THEN
         SELECT r.status INTO o_earlier FROM run r WHERE r.runid = p_runid;
         RETURN;
+    ELSIF o_case = 1 THEN
+        UPDATE job_status s SET again = 0
+        WHERE s.project = p_project AND s.jobid = p_jobid AND s.dataid = p_dataid;
     END IF;
     e := p->'ends'->o_case;
-    UPDATE job_status s
-    SET status = e->>'status', again = 0, attempts = (e->>'attempts')::integer, deaths = (e->>'deaths')::integer,
-        parked_until = moment + make_interval(secs => (e->>'retry_in')::double precision), refusals = 0, owner = NULL,
-        host = NULL, lease_until = NULL, modified = moment
-    WHERE s.project = p_project AND s.jobid = p_jobid AND s.dataid = p_dataid;
     IF (p->>'complete')::boolean THEN
         FOR i IN 0 .. jsonb_array_length(p->'manifests') - 1 LOOP
             m := p->'manifests'->i;
@@ -560,13 +582,20 @@ END $$;
 
 -- The end of one run and the claim of the next, together; nothing is taken when the ended run had lost its lease.
 CREATE FUNCTION finish_and_claim(
-    p_finish jsonb, p_claim jsonb,
+    p_finish jsonb, p_claim jsonb, answers json,
     OUT o_case integer, OUT o_earlier text, OUT o_runid bigint, OUT o_attempt integer, OUT o_deaths integer)
 LANGUAGE plpgsql AS $$
+DECLARE
+    ended record := finish_run(p_finish);
+    taken record;
 BEGIN
-    SELECT f.o_case, f.o_earlier INTO o_case, o_earlier FROM finish_run(p_finish) f;
+    o_case := ended.o_case;
+    o_earlier := ended.o_earlier;
     IF o_case IS NOT NULL THEN
-        SELECT c.o_runid, c.o_attempt, c.o_deaths INTO o_runid, o_attempt, o_deaths FROM claim_run(p_claim) c;
+        taken := claim_run(p_claim, answers);
+        o_runid := taken.o_runid;
+        o_attempt := taken.o_attempt;
+        o_deaths := taken.o_deaths;
     END IF;
 END $$;
 

@@ -92,13 +92,13 @@ FROM (SELECT * FROM job_status
 SELECT count(*) FROM job_status WHERE project = %(project)s AND jobid = %(jobid)s AND status = 'RUNNING'
 
 -- name: claim
-SELECT * FROM claim_run(%s)
+SELECT * FROM claim_run(%s, %s)
 
 -- name: finish
 SELECT * FROM finish_run(%s)
 
 -- name: finish_and_claim
-SELECT * FROM finish_and_claim(%s, %s)
+SELECT * FROM finish_and_claim(%s, %s, %s)
 
 -- name: insert_manifest
 INSERT INTO data_manifest (project, datasetid, dataid, version, location, files, bytes, rows, schema, fingerprint,
