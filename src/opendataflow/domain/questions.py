@@ -64,11 +64,12 @@ class Verdict(NamedTuple):
 
 
 def _answer(question: Question, problems: list[str], evidence: list[str], unseen: list[str]) -> Answer:
+    if not problems and not unseen:
+        return Answer(question, True, "; ".join(evidence))
     if problems:
         return Answer(question, False, "; ".join(problems), CODES[question][0])
-    if unseen:  # neither yes nor a reason of its own to refuse: the first question already does
-        return Answer(question, False, f"not known before {', '.join(unseen)} is READY")
-    return Answer(question, True, "; ".join(evidence))
+    # Neither yes nor a reason of its own to refuse: the first question already does.
+    return Answer(question, False, f"not known before {', '.join(unseen)} is READY")
 
 
 def _unseen(candidate: Candidate) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from opendataflow.domain.chunk import ChunkStatus
 from opendataflow.domain.dataset import Dataset
-from opendataflow.domain.ending import decide_ends
+from opendataflow.domain.ending import decide_end
 from opendataflow.domain.job import Candidate, Job, JobStatus, Link
 from opendataflow.domain.questions import Verdict
 from opendataflow.domain.run import Claim, Ending, Finished, LostRun, Owner, Result, RunStatus
@@ -213,14 +213,14 @@ class LoopStore(ABC):
         if job.concurrency is not None and tx.rows("running_of", key)[0][0] >= job.concurrency:
             return None
         runid = tx.next_token()
-        taken = tx.rows(
+        taken = tx.run(
             "take",
             {**key, "runid": runid, "owner": owner.name, "host": owner.host, "now": now,
              "lease_until": self.time(job.lease_seconds)},
         )  # fmt: skip
         if not taken:
             return None
-        attempt, deaths = taken[0]
+        attempt, deaths = tx.rows("attempts_of", key)[0]
         tx.run(
             "insert_run",
             {**key, "runid": runid, "attempt": attempt, "owner": owner.name, "host": owner.host, "pid": owner.pid,
@@ -276,19 +276,20 @@ class LoopStore(ABC):
     def _finish_in(self, tx: Transaction, claim: Claim, result: Result) -> Finished:
         key = claim_key(claim)
         now = self.time()
-        plain, again = decide_ends(claim, result.ending)
-        rows = tx.rows(
-            "end_job",
-            {**key, "status": plain.status, "attempts": plain.attempts, "deaths": plain.deaths, "now": now,
-             "parked_until": self.time(plain.retry_in) if plain.retry_in is not None else None,
-             "status_again": again.status, "attempts_again": again.attempts, "deaths_again": again.deaths},
-        )  # fmt: skip
-        if not rows:
+        for again in (False, True):
+            end = decide_end(claim, result.ending, again=again)
+            ended_now = tx.run(
+                "end_job",
+                {**key, "status": end.status, "attempts": end.attempts, "deaths": end.deaths, "now": now,
+                 "again": again, "parked_until": self.time(end.retry_in) if end.retry_in is not None else None},
+            )  # fmt: skip
+            if ended_now:
+                break
+        else:
             ended = tx.rows("run_status", {"runid": claim.runid})
             if ended and ended[0][0] not in (RunStatus.RUNNING, RunStatus.LOST):
                 return Finished(ended[0][0], "recorded before")
             raise lease_lost(claim)
-        end = plain if rows[0][0] == plain.status else again
         if result.ending is Ending.COMPLETE:
             chunk = ChunkStatus.READY if end.status is JobStatus.COMPLETE else ChunkStatus.RESUBMIT
             for project, datasetid, manifest in result.manifests:

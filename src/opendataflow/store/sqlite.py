@@ -12,6 +12,7 @@ from opendataflow.store.rows import Params, Row
 from opendataflow.store.statements import statements
 
 BUSY_SECONDS = 60.0
+CACHE_KIB = 16 * 1024  # the upper levels of the indexes of a few million chunks
 
 
 class _SqliteTransaction:
@@ -25,14 +26,13 @@ class _SqliteTransaction:
         self._named = named
         self._actor = actor  # None: before there is a `store` table to sign in
         self._url = url
-        self._token: int | None = None
+        self._tokens = 0
 
     def __enter__(self) -> "_SqliteTransaction":
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             if self._actor is not None:
-                rows = self._connection.execute(self._named["act_as"], {"actor": self._actor}).fetchall()
-                self._token = rows[0][0]
+                self._connection.execute(self._named["act_as"], {"actor": self._actor})
         except sqlite3.DatabaseError as error:
             self._roll_back()
             raise _explain(error, self._url) from error
@@ -62,8 +62,10 @@ class _SqliteTransaction:
         return self._connection.execute(self._named[name], params).fetchall()
 
     def next_token(self) -> int:
-        token, self._token = self._token, None
-        return token if token is not None else int(self.rows("next_token", {})[0][0])
+        if self._tokens:
+            self.run("next_token", {})
+        self._tokens += 1
+        return int(self.rows("this_token", {})[0][0])
 
 
 class SqliteStore(LoopStore):
@@ -79,6 +81,7 @@ class SqliteStore(LoopStore):
         with _explained(self.url):
             self._connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
             self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             if not must_exist:
                 _use_wal(self._connection)
 

@@ -6,13 +6,16 @@ SELECT store_id, environment, (SELECT max(version) FROM migration) FROM store
 
 -- name: act_as
 -- Every transaction of ours gets a token of its own with its signature; most do not use it.
-UPDATE store SET actor = :actor, last_token = last_token + 1 RETURNING last_token
+UPDATE store SET actor = :actor, last_token = last_token + 1
 
 -- name: stop_acting
 UPDATE store SET actor = 'direct SQL'
 
+-- name: this_token
+SELECT last_token FROM store
+
 -- name: next_token
-UPDATE store SET last_token = last_token + 1 RETURNING last_token
+UPDATE store SET last_token = last_token + 1
 
 -- name: find_job
 SELECT j.project, j.jobid, j.kind, j.script, j.definition, j.partitions, j.expected_upto, j.lease_seconds,
@@ -127,7 +130,9 @@ SET status = 'RUNNING', runid = :runid, owner = :owner, host = :host, lease_unti
     attempts = attempts + 1, again = 0, parked_until = NULL, modified = :now
 WHERE project = :project AND jobid = :jobid AND dataid = :dataid
   AND status IN ('PENDING', 'RESUBMIT') AND waiting <= 0
-RETURNING attempts, deaths
+
+-- name: attempts_of
+SELECT attempts, deaths FROM job_status WHERE project = :project AND jobid = :jobid AND dataid = :dataid
 
 -- name: insert_run
 INSERT INTO run (runid, project, jobid, dataid, attempt, owner, host, pid, pid_started, guard_pid, guard_started,
@@ -160,15 +165,12 @@ WHERE project = :project AND jobid = :jobid AND dataid = :dataid AND status IN (
 SELECT refusals, refusal FROM job_status WHERE project = :project AND jobid = :jobid AND dataid = :dataid
 
 -- name: end_job
--- The token is in the WHERE: a run that outlived its lease must change nothing.
+-- The token is in the WHERE: a run that outlived its lease must change nothing. (RETURNING would cost a table of its own.)
 UPDATE job_status
-SET status = CASE again WHEN 1 THEN :status_again ELSE :status END,
-    attempts = CASE again WHEN 1 THEN :attempts_again ELSE :attempts END,
-    deaths = CASE again WHEN 1 THEN :deaths_again ELSE :deaths END,
-    parked_until = CASE again WHEN 1 THEN NULL ELSE :parked_until END,
-    again = 0, refusals = 0, owner = NULL, host = NULL, lease_until = NULL, modified = :now
+SET status = :status, attempts = :attempts, deaths = :deaths, parked_until = :parked_until, again = 0, refusals = 0,
+    owner = NULL, host = NULL, lease_until = NULL, modified = :now
 WHERE project = :project AND jobid = :jobid AND dataid = :dataid AND runid = :runid AND status = 'RUNNING'
-RETURNING status
+  AND again = :again
 
 -- name: publish_chunk
 UPDATE datastatus
