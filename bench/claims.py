@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from datetime import date
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from opendataflow.store.registry import apply
 from opendataflow.store.rows import utc_text
 
 OWNER = Owner("bench@here:1", "here", 1, 1, 1, 1)
-TODAY = date(2026, 1, 1)
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def new_store(url: str, *, inputs: int) -> LoopStore:
@@ -46,7 +46,7 @@ def new_store(url: str, *, inputs: int) -> LoopStore:
     links = (*(LinkSpec("IN", "bench", name) for name in names), LinkSpec("OUT", "bench", "done"))
     job = JobSpec("nop", "script", None, "{}", None, 60.0, None, 0, 30.0, None, links)
     datasets = tuple(Dataset("bench", name) for name in [*names, "done"])
-    apply(store, Registration("bench", "bench", "/tmp", "/tmp", "dev", datasets, (job,)), today=TODAY)  # noqa: S108
+    apply(store, Registration("bench", "bench", "/tmp", "/tmp", "dev", datasets, (job,)), now=NOW)  # noqa: S108
     return store
 
 

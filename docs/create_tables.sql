@@ -29,7 +29,7 @@ CREATE TABLE project (
 );
 
 CREATE TABLE dataset (
-    project       text COLLATE "C" NOT NULL,
+    project       text COLLATE "C" NOT NULL DEFAULT '', -- '' in an INSERT: the only project there is
     datasetid     text COLLATE "C" NOT NULL,
     hostname      text,
     database      text,
@@ -41,12 +41,13 @@ CREATE TABLE dataset (
     format        text,
     partitions    text,
     definition    text,
+    clock         text,
     modified      timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (project, datasetid)
 );
 
 CREATE TABLE job (
-    project         text COLLATE "C" NOT NULL,
+    project         text COLLATE "C" NOT NULL DEFAULT '',
     jobid           text COLLATE "C" NOT NULL,
     kind            text NOT NULL DEFAULT 'script' CHECK (kind IN ('script', 'pipeline')),
     script          text,
@@ -58,30 +59,52 @@ CREATE TABLE job (
     retries_max     integer NOT NULL DEFAULT 0,
     backoff_seconds double precision NOT NULL DEFAULT 30,
     concurrency     integer,
-    same_inputs     integer NOT NULL DEFAULT 0, -- inputs mapped dataid by dataid: `waiting` of a new job_status row
+    strict          integer NOT NULL DEFAULT 0, -- 1: no dataid before the one before it
+    catchup         text NOT NULL DEFAULT 'all' CHECK (catchup IN ('all', 'latest')), -- missed slots of its clock
+    paused_by       text,                       -- who holds the whole job
+    paused_at       timestamptz,
+    same_inputs     integer NOT NULL DEFAULT 0, -- `waiting` of a new job_status row: inputs mapped dataid by dataid,
+                                                -- and one more where other inputs must be mapped first
+    clocked         integer NOT NULL DEFAULT 0, -- 1: it reads a clock, whose slots alone make its dataids
+    mapped_inputs   integer NOT NULL DEFAULT 0, -- inputs by offset, window, rollup or all: see job_input
     shared_waiting  integer NOT NULL DEFAULT 0, -- inputs that every dataid shares (`full`) and that are not READY
     modified        timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (project, jobid)
 );
 
 CREATE TABLE job_dataset (
-    project         text COLLATE "C" NOT NULL,
+    project         text COLLATE "C" NOT NULL DEFAULT '',
     jobid           text COLLATE "C" NOT NULL,
     itemtype        text NOT NULL CHECK (itemtype IN ('IN', 'OUT')),
-    dataset_project text COLLATE "C" NOT NULL,
+    dataset_project text COLLATE "C" NOT NULL DEFAULT '',
     datasetid       text COLLATE "C" NOT NULL,
-    map             text NOT NULL DEFAULT 'same' CHECK (map IN ('same', 'full')),
+    map             text NOT NULL DEFAULT 'same'
+                    CHECK (map IN ('same', 'full', 'rollup', 'all') OR map ~ '^(offset:-?[1-9][0-9]*|window:[1-9][0-9]*)$'),
     position        integer NOT NULL DEFAULT 0,
     PRIMARY KEY (project, jobid, itemtype, dataset_project, datasetid)
 );
 CREATE INDEX job_dataset_of ON job_dataset (dataset_project, datasetid, itemtype, map);
+
+-- The chunks that a dataid of a job reads through offset, window, rollup or all.
+CREATE TABLE job_input (
+    dataset_project text COLLATE "C" NOT NULL,
+    datasetid       text COLLATE "C" NOT NULL,
+    dataid          text COLLATE "C" NOT NULL, -- of the chunk
+    project         text COLLATE "C" NOT NULL,
+    jobid           text COLLATE "C" NOT NULL,
+    job_dataid      text COLLATE "C" NOT NULL,
+    position        integer NOT NULL,
+    PRIMARY KEY (dataset_project, datasetid, dataid, project, jobid, job_dataid)
+);
+CREATE INDEX job_input_of ON job_input (project, jobid, job_dataid, position);
 
 CREATE TABLE job_status (
     project      text COLLATE "C" NOT NULL,
     jobid        text COLLATE "C" NOT NULL,
     dataid       text COLLATE "C" NOT NULL,
     status       job_state NOT NULL DEFAULT 'PENDING',
-    waiting      integer NOT NULL DEFAULT 0, -- same-dataid inputs that are not READY; only ever moved by one
+    waiting      integer NOT NULL DEFAULT 0, -- its own input chunks that are not READY; only ever moved by one
+    unmapped     integer NOT NULL DEFAULT 0, -- 1: its rows in job_input are still to be made
     again        integer NOT NULL DEFAULT 0, -- 1: RESUBMIT was set while it ran
     attempts     integer NOT NULL DEFAULT 0,
     deaths       integer NOT NULL DEFAULT 0,
@@ -106,6 +129,7 @@ CREATE INDEX job_status_blocked ON job_status (project, jobid, sortkey, dataid)
 CREATE INDEX job_status_failed ON job_status (project, jobid, sortkey, dataid) WHERE status = 'FAILED';
 CREATE INDEX job_status_running ON job_status (project, jobid, lease_until) WHERE status = 'RUNNING';
 CREATE INDEX job_status_parked ON job_status (parked_until) WHERE parked_until IS NOT NULL;
+CREATE INDEX job_status_unmapped ON job_status (project, jobid) WHERE unmapped = 1;
 
 CREATE TABLE datastatus (
     project      text COLLATE "C" NOT NULL DEFAULT '', -- '' in an INSERT: the one project that has this dataset
@@ -119,6 +143,7 @@ CREATE TABLE datastatus (
     location     text,
     fingerprint  text,
     validated_at timestamptz,
+    problem      text,                                 -- why what arrived was rejected: CODE: evidence
     modified     timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (project, datasetid, dataid, locktype, reader)
 ) WITH (fillfactor = 80);
@@ -145,6 +170,7 @@ CREATE TABLE run (
     jobid         text COLLATE "C" NOT NULL,
     dataid        text COLLATE "C" NOT NULL,
     attempt       integer NOT NULL,
+    forced        integer NOT NULL DEFAULT 0,      -- 1: a person ran it against the answers
     status        text NOT NULL DEFAULT 'RUNNING', -- RUNNING, COMPLETE, FAILED, RESUBMIT, LOST
     owner         text NOT NULL,
     host          text NOT NULL,
@@ -163,7 +189,7 @@ CREATE TABLE run (
 ) WITH (fillfactor = 80);
 
 CREATE TABLE history (
-    id         bigint GENERATED ALWAYS AS IDENTITY,
+    id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at         timestamptz NOT NULL DEFAULT clock_timestamp(),
     kind       text NOT NULL, -- job or chunk
     project    text COLLATE "C" NOT NULL,
@@ -176,7 +202,18 @@ CREATE TABLE history (
 );
 -- Also the way to the runs of a dataid: every change of a run is here with its number.
 CREATE INDEX history_of ON history (dataid, name, id); -- by dataid first: what one run writes lies together
-CREATE INDEX history_at ON history USING brin (at);
+
+-- How many dataids of a job and chunks of a dataset stand in each status, as of the history up to `upto` (the row with an
+-- empty kind). What came later is added when somebody asks, and folded in now and then: no claim waits for a counter.
+CREATE TABLE tally (
+    kind    text NOT NULL,
+    project text COLLATE "C" NOT NULL,
+    name    text COLLATE "C" NOT NULL,
+    status  text NOT NULL,
+    n       bigint NOT NULL,
+    PRIMARY KEY (kind, project, name, status)
+);
+INSERT INTO tally (kind, project, name, status, n) VALUES ('', '', '', 'upto', 0);
 
 CREATE FUNCTION from_now(seconds double precision) RETURNS timestamptz
 LANGUAGE sql VOLATILE AS $$ SELECT clock_timestamp() + make_interval(secs => seconds) $$;
@@ -195,6 +232,36 @@ CREATE FUNCTION current_actor() RETURNS text LANGUAGE sql STABLE AS $$
     SELECT coalesce(nullif(current_setting('dataflow.actor', true), ''), session_user || ' (direct SQL)')
 $$;
 
+-- What the counters should be, counted from the chunks as they are: for registration, the sweep and `db check`.
+CREATE VIEW link_counts AS
+SELECT j.project, j.jobid,
+       (count(*) FILTER (WHERE l.map = 'same')
+        + CASE WHEN count(*) FILTER (WHERE l.map NOT IN ('same', 'full')) > 0 THEN 1 ELSE 0 END)::integer AS same_inputs,
+       (count(*) FILTER (WHERE l.map NOT IN ('same', 'full')))::integer AS mapped_inputs,
+       (count(*) FILTER (WHERE l.map = 'full' AND c.status IS DISTINCT FROM 'READY'))::integer AS shared_waiting,
+       (count(d.clock) > 0)::integer AS clocked
+FROM job j
+     LEFT JOIN job_dataset l ON l.project = j.project AND l.jobid = j.jobid AND l.itemtype = 'IN'
+     LEFT JOIN dataset d ON d.project = l.dataset_project AND d.datasetid = l.datasetid
+     LEFT JOIN datastatus c ON c.project = l.dataset_project AND c.datasetid = l.datasetid AND c.dataid = 'full'
+                               AND c.locktype = 'OUT' AND c.reader = '' AND l.map = 'full'
+GROUP BY j.project, j.jobid;
+
+CREATE VIEW counted_waiting AS
+SELECT s.project, s.jobid, s.dataid,
+       ((SELECT count(*) FROM job_dataset l
+         WHERE l.project = s.project AND l.jobid = s.jobid AND l.itemtype = 'IN' AND l.map = 'same'
+           AND NOT EXISTS (SELECT 1 FROM datastatus c
+                           WHERE c.project = l.dataset_project AND c.datasetid = l.datasetid AND c.dataid = s.dataid
+                             AND c.locktype = 'OUT' AND c.reader = '' AND c.status = 'READY'))
+        + CASE s.unmapped WHEN 1 THEN 1 ELSE
+            (SELECT count(*) FROM job_input e
+             WHERE e.project = s.project AND e.jobid = s.jobid AND e.job_dataid = s.dataid
+               AND NOT EXISTS (SELECT 1 FROM datastatus c
+                               WHERE c.project = e.dataset_project AND c.datasetid = e.datasetid AND c.dataid = e.dataid
+                                 AND c.locktype = 'OUT' AND c.reader = '' AND c.status = 'READY')) END)::integer AS waiting
+FROM job_status s;
+
 CREATE FUNCTION history_is_append_only() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'DELETE' AND current_setting('dataflow.actor', true) LIKE 'history clean%' THEN
@@ -207,41 +274,82 @@ FOR EACH ROW EXECUTE FUNCTION history_is_append_only();
 
 -- Readiness: a chunk that opens or closes moves the counters of those who wait for it, by one. The upsert makes a row
 -- that two inputs create at the same moment count both; the order makes two publishers take their locks alike.
-CREATE FUNCTION chunk_opens(p_project text, p_datasetid text, p_dataid text) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION chunk_opens(c datastatus) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    by_same boolean;
+    by_full boolean;
+    by_map boolean;
+    by_clock boolean;
 BEGIN
-    INSERT INTO job_status (project, jobid, dataid, waiting)
-    SELECT l.project, l.jobid, p_dataid, j.same_inputs - 1
+    SELECT bool_or(l.map = 'same'), bool_or(l.map = 'full'), bool_or(l.map NOT IN ('same', 'full')), bool_or(j.clocked = 1)
+    INTO by_same, by_full, by_map, by_clock
     FROM job_dataset l JOIN job j ON j.project = l.project AND j.jobid = l.jobid
-    WHERE l.dataset_project = p_project AND l.datasetid = p_datasetid AND l.itemtype = 'IN' AND l.map = 'same'
-    ORDER BY l.project, l.jobid
-    ON CONFLICT (project, jobid, dataid) DO UPDATE SET waiting = job_status.waiting - 1;
-    IF p_dataid = 'full' THEN
+    WHERE l.dataset_project = c.project AND l.datasetid = c.datasetid AND l.itemtype = 'IN';
+    IF by_clock THEN
+        by_clock := EXISTS (SELECT 1 FROM dataset d
+                            WHERE d.project = c.project AND d.datasetid = c.datasetid AND d.clock IS NOT NULL);
+        IF NOT by_clock THEN
+            UPDATE job_status SET waiting = waiting - 1
+            WHERE dataid = c.dataid AND (project, jobid) IN
+                (SELECT l.project, l.jobid FROM job_dataset l JOIN job j ON j.project = l.project AND j.jobid = l.jobid
+                 WHERE l.dataset_project = c.project AND l.datasetid = c.datasetid AND l.itemtype = 'IN'
+                   AND l.map = 'same' AND j.clocked = 1);
+        END IF;
+    END IF;
+    IF by_same THEN
+        INSERT INTO job_status (project, jobid, dataid, waiting, unmapped)
+        SELECT l.project, l.jobid, c.dataid, j.same_inputs - 1, (j.mapped_inputs > 0)::integer
+        FROM job_dataset l JOIN job j ON j.project = l.project AND j.jobid = l.jobid
+        WHERE l.dataset_project = c.project AND l.datasetid = c.datasetid AND l.itemtype = 'IN' AND l.map = 'same'
+          AND (j.clocked = 0 OR by_clock)
+        ORDER BY l.project, l.jobid
+        ON CONFLICT (project, jobid, dataid) DO UPDATE SET waiting = job_status.waiting - 1;
+    END IF;
+    IF by_full AND c.dataid = 'full' THEN
         UPDATE job SET shared_waiting = shared_waiting - 1
         WHERE (project, jobid) IN
             (SELECT l.project, l.jobid FROM job_dataset l
-             WHERE l.dataset_project = p_project AND l.datasetid = p_datasetid AND l.itemtype = 'IN' AND l.map = 'full');
+             WHERE l.dataset_project = c.project AND l.datasetid = c.datasetid AND l.itemtype = 'IN' AND l.map = 'full');
+    END IF;
+    IF by_map THEN
+        PERFORM move_mapped(c, -1);
     END IF;
 END $$;
 
-CREATE FUNCTION chunk_closes(p_project text, p_datasetid text, p_dataid text) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION chunk_closes(c datastatus) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE job_status SET waiting = waiting + 1
-    WHERE dataid = p_dataid AND (project, jobid) IN
+    WHERE dataid = c.dataid AND (project, jobid) IN
         (SELECT l.project, l.jobid FROM job_dataset l
-         WHERE l.dataset_project = p_project AND l.datasetid = p_datasetid AND l.itemtype = 'IN' AND l.map = 'same');
-    IF p_dataid = 'full' THEN
+         WHERE l.dataset_project = c.project AND l.datasetid = c.datasetid AND l.itemtype = 'IN' AND l.map = 'same');
+    IF c.dataid = 'full' THEN
         UPDATE job SET shared_waiting = shared_waiting + 1
         WHERE (project, jobid) IN
             (SELECT l.project, l.jobid FROM job_dataset l
-             WHERE l.dataset_project = p_project AND l.datasetid = p_datasetid AND l.itemtype = 'IN' AND l.map = 'full');
+             WHERE l.dataset_project = c.project AND l.datasetid = c.datasetid AND l.itemtype = 'IN' AND l.map = 'full');
     END IF;
+    PERFORM move_mapped(c, 1);
+END $$;
+
+-- The rows are locked in one order by everybody, so that two chunks opening at once wait for each other, not for ever.
+CREATE FUNCTION move_mapped(c datastatus, step integer) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM 1 FROM job_input e JOIN job_status s
+        ON s.project = e.project AND s.jobid = e.jobid AND s.dataid = e.job_dataid
+    WHERE e.dataset_project = c.project AND e.datasetid = c.datasetid AND e.dataid = c.dataid
+    ORDER BY e.project, e.jobid, e.job_dataid
+    FOR UPDATE OF s;
+    UPDATE job_status s SET waiting = s.waiting + step
+    FROM job_input e
+    WHERE e.dataset_project = c.project AND e.datasetid = c.datasetid AND e.dataid = c.dataid
+      AND s.project = e.project AND s.jobid = e.jobid AND s.dataid = e.job_dataid;
 END $$;
 
 -- A chunk declared READY from outside completes the job that would have made it, once all its outputs are there.
 CREATE FUNCTION chunk_asserted(p_project text, p_datasetid text, p_dataid text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO job_status (project, jobid, dataid, status, waiting)
-    SELECT l.project, l.jobid, p_dataid, 'COMPLETE', j.same_inputs
+    INSERT INTO job_status (project, jobid, dataid, status, waiting, unmapped)
+    SELECT l.project, l.jobid, p_dataid, 'COMPLETE', j.same_inputs, (j.mapped_inputs > 0)::integer
     FROM job_dataset l JOIN job j ON j.project = l.project AND j.jobid = l.jobid
     WHERE l.dataset_project = p_project AND l.datasetid = p_datasetid AND l.itemtype = 'OUT'
       AND NOT EXISTS (
@@ -279,12 +387,12 @@ BEGIN
     INSERT INTO history (kind, project, name, dataid, old_status, new_status, runid, actor)
     VALUES ('chunk', c.project, c.datasetid, c.dataid, was, now_is, c.version, current_actor());
     IF now_is = 'READY' AND was IS DISTINCT FROM 'READY' THEN
-        PERFORM chunk_opens(c.project, c.datasetid, c.dataid);
+        PERFORM chunk_opens(c);
         IF was IS DISTINCT FROM 'RUNNING' THEN -- a publish goes from RUNNING to READY and ends the job itself
             PERFORM chunk_asserted(c.project, c.datasetid, c.dataid);
         END IF;
     ELSIF was = 'READY' AND now_is IS DISTINCT FROM 'READY' THEN
-        PERFORM chunk_closes(c.project, c.datasetid, c.dataid);
+        PERFORM chunk_closes(c);
     END IF;
     IF now_is = 'RESUBMIT' AND was IN ('READY', 'FAILED') THEN
         UPDATE job_status SET status = 'RESUBMIT'
@@ -409,13 +517,79 @@ FOR EACH ROW EXECUTE FUNCTION job_status_changed();
 CREATE TRIGGER job_status_deleted AFTER DELETE ON job_status
 FOR EACH ROW WHEN (OLD.status <> 'PENDING') EXECUTE FUNCTION job_status_changed();
 
+-- Registration by hand: rows without a project belong to the only one, and counters follow the links.
+CREATE FUNCTION only_project() RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    found_projects text[] := ARRAY(SELECT p.project FROM project p);
+BEGIN
+    IF cardinality(found_projects) = 1 THEN
+        RETURN found_projects[1];
+    END IF;
+    RAISE EXCEPTION 'this store has % projects; give the column project', cardinality(found_projects);
+END $$;
+CREATE FUNCTION registered_by_hand() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.project := only_project();
+    RETURN NEW;
+END $$;
+CREATE TRIGGER dataset_by_hand BEFORE INSERT ON dataset
+FOR EACH ROW WHEN (NEW.project = '') EXECUTE FUNCTION registered_by_hand();
+CREATE TRIGGER job_by_hand BEFORE INSERT ON job
+FOR EACH ROW WHEN (NEW.project = '') EXECUTE FUNCTION registered_by_hand();
+CREATE FUNCTION linked_by_hand() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.project := coalesce(nullif(NEW.project, ''), only_project());
+    NEW.dataset_project := coalesce(nullif(NEW.dataset_project, ''), NEW.project);
+    RETURN NEW;
+END $$;
+CREATE TRIGGER job_dataset_by_hand BEFORE INSERT ON job_dataset
+FOR EACH ROW WHEN (NEW.project = '' OR NEW.dataset_project = '') EXECUTE FUNCTION linked_by_hand();
+
+CREATE FUNCTION links_changed() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    l job_dataset := CASE WHEN TG_OP = 'DELETE' THEN OLD ELSE NEW END;
+BEGIN
+    IF coalesce(current_setting('dataflow.actor', true), '') <> '' THEN
+        RETURN NULL; -- our own sessions count when all links are there
+    END IF;
+    IF TG_OP <> 'DELETE' AND NOT EXISTS (SELECT 1 FROM dataset d
+                                         WHERE d.project = l.dataset_project AND d.datasetid = l.datasetid) THEN
+        RAISE EXCEPTION 'that project has no dataset %', l.datasetid;
+    END IF;
+    LOCK TABLE datastatus IN SHARE ROW EXCLUSIVE MODE;
+    UPDATE job j SET (same_inputs, mapped_inputs, shared_waiting, clocked) =
+        (SELECT c.same_inputs, c.mapped_inputs, c.shared_waiting, c.clocked FROM link_counts c
+         WHERE c.project = j.project AND c.jobid = j.jobid)
+    WHERE j.project = l.project AND j.jobid = l.jobid;
+    INSERT INTO job_status (project, jobid, dataid, waiting, unmapped)
+    SELECT DISTINCT j.project, j.jobid, c.dataid, j.same_inputs, (j.mapped_inputs > 0)::integer
+    FROM job j JOIN job_dataset i ON i.project = j.project AND i.jobid = j.jobid AND i.itemtype = 'IN' AND i.map = 'same'
+         JOIN datastatus c ON c.project = i.dataset_project AND c.datasetid = i.datasetid AND c.locktype = 'OUT'
+                              AND c.status = 'READY'
+         JOIN dataset d ON d.project = c.project AND d.datasetid = c.datasetid
+    WHERE d.clock IS NULL AND j.clocked = 0 AND j.project = l.project AND j.jobid = l.jobid
+    ON CONFLICT (project, jobid, dataid) DO NOTHING;
+    DELETE FROM job_input e WHERE e.project = l.project AND e.jobid = l.jobid;
+    UPDATE job_status s
+    SET unmapped = (SELECT (j.mapped_inputs > 0)::integer FROM job j
+                    WHERE j.project = l.project AND j.jobid = l.jobid)
+    WHERE s.project = l.project AND s.jobid = l.jobid;
+    UPDATE job_status s SET waiting = w.waiting
+    FROM counted_waiting w
+    WHERE s.project = l.project AND s.jobid = l.jobid
+      AND w.project = s.project AND w.jobid = s.jobid AND w.dataid = s.dataid;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER links_changed AFTER INSERT OR UPDATE OR DELETE ON job_dataset
+FOR EACH ROW EXECUTE FUNCTION links_changed();
+
 -- What the five questions need of a dataid, in one round trip with the row itself ---------------------------------------
 -- A set-returning SQL function is taken apart by the planner: many candidates cost one plan and one execution.
 CREATE FUNCTION chunk_facts(p_project text, p_jobid text, p_dataid text) RETURNS TABLE (facts json)
 LANGUAGE sql STABLE AS $$
     SELECT json_agg(json_build_array(
-        l.itemtype, l.dataset_project, l.datasetid, CASE l.map WHEN 'full' THEN 'full' ELSE p_dataid END, c.status,
-        c.version, c.location, c.fingerprint, utc_text(c.validated_at),
+        l.itemtype, l.dataset_project, l.datasetid, coalesce(e.dataid, p_dataid), c.status, c.version, c.location,
+        c.fingerprint, utc_text(c.validated_at), c.problem,
         coalesce(nullif(c.jobid, ''),
                  (SELECT p.jobid FROM job_dataset p
                   WHERE p.dataset_project = l.dataset_project AND p.datasetid = l.datasetid AND p.itemtype = 'OUT'),
@@ -424,12 +598,44 @@ LANGUAGE sql STABLE AS $$
         CASE l.itemtype WHEN 'OUT' THEN
             (SELECT string_agg(r.jobid || ' (run ' || r.reader || ')', ', ') FROM datastatus r
              WHERE r.project = l.dataset_project AND r.datasetid = l.datasetid AND r.dataid = p_dataid
-               AND r.locktype = 'IN' AND r.status = 'RUNNING') END) ORDER BY l.position)
-    FROM job_dataset l LEFT JOIN datastatus c
-        ON c.project = l.dataset_project AND c.datasetid = l.datasetid
-           AND c.dataid = CASE l.map WHEN 'full' THEN 'full' ELSE p_dataid END AND c.locktype = 'OUT'
-           AND c.reader = ''
+               AND r.locktype = 'IN' AND r.status = 'RUNNING') END) ORDER BY l.position, e.position)
+    FROM job_dataset l
+         LEFT JOIN LATERAL (
+             SELECT 'full' AS dataid, 0 AS position WHERE l.map = 'full'
+             UNION ALL
+             SELECT i.dataid, i.position FROM job_input i
+             WHERE l.map NOT IN ('same', 'full') AND i.project = p_project AND i.jobid = p_jobid
+               AND i.job_dataid = p_dataid AND i.dataset_project = l.dataset_project AND i.datasetid = l.datasetid) e
+             ON true
+         LEFT JOIN datastatus c
+             ON c.project = l.dataset_project AND c.datasetid = l.datasetid AND c.dataid = coalesce(e.dataid, p_dataid)
+                AND c.locktype = 'OUT' AND c.reader = ''
     WHERE l.project = p_project AND l.jobid = p_jobid
+      AND (l.map IN ('same', 'full') OR e.dataid IS NOT NULL)
+$$;
+
+-- The lowest dataid of a job that is not COMPLETE: four seeks, however many are.
+CREATE FUNCTION lowest_open(p_project text, p_jobid text) RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT x.dataid FROM (
+        (SELECT s.dataid, s.sortkey FROM job_status s
+         WHERE s.project = p_project AND s.jobid = p_jobid
+           AND (s.status = 'HOLD'
+                OR (s.status IN ('PENDING', 'RESUBMIT') AND (s.waiting > 0 OR s.parked_until IS NOT NULL)))
+         ORDER BY s.sortkey, s.dataid LIMIT 1)
+        UNION ALL
+        (SELECT s.dataid, s.sortkey FROM job_status s
+         WHERE s.project = p_project AND s.jobid = p_jobid
+           AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting <= 0 AND s.parked_until IS NULL
+         ORDER BY s.sortkey, s.dataid LIMIT 1)
+        UNION ALL
+        (SELECT s.dataid, s.sortkey FROM job_status s
+         WHERE s.project = p_project AND s.jobid = p_jobid AND s.status = 'FAILED'
+         ORDER BY s.sortkey, s.dataid LIMIT 1)
+        UNION ALL
+        (SELECT s.dataid, s.sortkey FROM job_status s
+         WHERE s.project = p_project AND s.jobid = p_jobid AND s.status = 'RUNNING'
+         ORDER BY s.sortkey, s.dataid LIMIT 1)) x
+    ORDER BY x.sortkey, x.dataid LIMIT 1
 $$;
 
 -- The two hot verbs, each one round trip and one transaction; store/loop.py has the same steps for SQLite -------------
@@ -449,9 +655,16 @@ BEGIN
     -- Nobody waits for a row that another runner is just taking.
     PERFORM 1 FROM job_status s
     WHERE s.project = p_project AND s.jobid = p_jobid AND s.dataid = p_dataid
-      AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting <= 0
+      AND s.status IN ('PENDING', 'RESUBMIT') AND (s.waiting <= 0 OR p ? 'forced')
     FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    PERFORM 1 FROM job j WHERE j.project = p_project AND j.jobid = p_jobid AND j.paused_by IS NOT NULL;
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    IF p ? 'strict' AND lowest_open(p_project, p_jobid) <> p_dataid THEN
         RETURN;
     END IF;
     IF p->>'concurrency' IS NOT NULL THEN
@@ -504,9 +717,9 @@ BEGIN
         attempts = s.attempts + 1, again = 0, parked_until = NULL, modified = moment
     WHERE s.project = p_project AND s.jobid = p_jobid AND s.dataid = p_dataid
     RETURNING s.attempts, s.deaths INTO o_attempt, o_deaths;
-    INSERT INTO run (runid, project, jobid, dataid, attempt, owner, host, pid, pid_started, guard_pid, guard_started,
+    INSERT INTO run (runid, project, jobid, dataid, attempt, forced, owner, host, pid, pid_started, guard_pid, guard_started,
                      claimed_at, answers, inputs)
-    VALUES (o_runid, p_project, p_jobid, p_dataid, o_attempt, p->>'owner', p->>'host', (p->>'pid')::bigint,
+    VALUES (o_runid, p_project, p_jobid, p_dataid, o_attempt, (p ? 'forced')::integer, p->>'owner', p->>'host', (p->>'pid')::bigint,
             (p->>'pid_started')::bigint, (p->>'guard_pid')::bigint, (p->>'guard_started')::bigint, moment,
             claim_run.answers, ins::json);
     FOR i IN 0 .. jsonb_array_length(ins) - 1 LOOP
@@ -549,7 +762,7 @@ BEGIN
             UPDATE datastatus d
             SET status = CASE e->>'status' WHEN 'COMPLETE' THEN 'READY' ELSE 'RESUBMIT' END, version = p_runid,
                 location = m->>'location', fingerprint = m->>'fingerprint',
-                validated_at = CASE WHEN (m->>'validated')::boolean THEN moment END, modified = moment
+                validated_at = CASE WHEN (m->>'validated')::boolean THEN moment END, problem = NULL, modified = moment
             WHERE d.project = m->>'project' AND d.datasetid = m->>'datasetid' AND d.dataid = p_dataid
               AND d.locktype = 'OUT' AND d.reader = '';
             IF m->>'location' IS NOT NULL THEN -- data without a place has nothing to list
@@ -604,3 +817,7 @@ ALTER FUNCTION history_is_append_only SET search_path FROM CURRENT;
 ALTER FUNCTION chunk_changed SET search_path FROM CURRENT;
 ALTER FUNCTION datastatus_arrives SET search_path FROM CURRENT;
 ALTER FUNCTION job_status_changed SET search_path FROM CURRENT;
+ALTER FUNCTION job_status_before_insert SET search_path FROM CURRENT;
+ALTER FUNCTION registered_by_hand SET search_path FROM CURRENT;
+ALTER FUNCTION linked_by_hand SET search_path FROM CURRENT;
+ALTER FUNCTION links_changed SET search_path FROM CURRENT;

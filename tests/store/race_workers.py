@@ -79,10 +79,10 @@ def open_and_write(barrier: Any, url: str, number: int, times: int) -> int:
     store = open_store(url, actor=f"w{number}", must_exist=False, check=False)
     upgrade(store)
     store.check_schema(SCHEMA_VERSION)
-    from world import TODAY, job, registration
+    from world import NOW, job, registration
 
     name = f"p{number}"
-    registry.apply(store, registration(job("load", ["orders"], ["totals"], project=name), project=name), today=TODAY)
+    registry.apply(store, registration(job("load", ["orders"], ["totals"], project=name), project=name), now=NOW)
     orders, _ = registry.get_dataset(store, "orders", project=name)
     for time_ in range(times):
         registry.assert_ready(store, orders, str(time_), Manifest("/x"))

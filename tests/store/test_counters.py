@@ -3,7 +3,7 @@
 import datetime
 
 import pytest
-from world import TODAY, World, job, registration
+from world import NOW, World, job, registration
 
 from opendataflow.store import registry
 
@@ -136,10 +136,10 @@ def test_a_scheme_that_shrinks_keeps_what_was_run(world: World) -> None:
 
 def test_expected_days_get_their_rows_once_they_are_over(world: World) -> None:
     daily = job("load", ["orders"], ["totals"], partitions={"daily": "2025-11-28.."})
-    registry.apply(world.store, registration(daily), today=datetime.date(2025, 11, 30))
+    registry.apply(world.store, registration(daily), now=datetime.datetime(2025, 11, 30, tzinfo=datetime.UTC))
     assert set(world.waiting("load")) == {"2025-11-28", "2025-11-29"}
     assert world.store.get_job("load").expected_upto == "2025-11-29"
-    registry.apply(world.store, registration(daily), today=TODAY)
+    registry.apply(world.store, registration(daily), now=NOW)
     assert set(world.waiting("load")) == {"2025-11-28", "2025-11-29", "2025-11-30"}
     of = world.store.get_job("load")
     world.store.expect(of, ["2025-12-01", "2025-12-02"])
@@ -164,11 +164,11 @@ def test_a_plan_says_what_apply_would_do_and_does_nothing(world: World) -> None:
     world.apply(JOIN)
     before = world.dump()
     wanted = registration(job("other", ["a"], ["out"]))
-    changes = registry.plan(world.store, wanted, today=TODAY)
+    changes = registry.plan(world.store, wanted, now=NOW)
     assert changes == ["- dataset b (its chunks stay)", "- dataset c (its chunks stay)", "+ job other",
                        "- job join (its history stays)"]  # fmt: skip
     assert world.dump() == before
-    assert registry.apply(world.store, wanted, today=TODAY) == changes
+    assert registry.apply(world.store, wanted, now=NOW) == changes
 
 
 # The check ----------------------------------------------------------------------------------------------------------

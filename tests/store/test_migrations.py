@@ -86,8 +86,9 @@ def test_both_dialects_have_the_same_tables_and_columns(tmp_path: Path, postgres
     for (table,) in lite.sql("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"):
         here[table] = [row[0] for row in lite.sql(f"SELECT name FROM pragma_table_xinfo('{table}') ORDER BY cid")]
     for table, column in team.sql(
-        "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'public' "
-        "ORDER BY table_name, ordinal_position"
+        "SELECT c.table_name, column_name FROM information_schema.columns c JOIN information_schema.tables t "
+        "ON t.table_schema = c.table_schema AND t.table_name = c.table_name AND t.table_type = 'BASE TABLE' "
+        "WHERE c.table_schema = 'public' ORDER BY table_name, ordinal_position"
     ):
         there.setdefault(table, []).append(column)
     lite.close()

@@ -4,7 +4,7 @@ import itertools
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from world import World, job, registration
+from world import NOW, World, job, registration
 
 from opendataflow.domain.partitions import natural_key
 from opendataflow.store import registry
@@ -31,7 +31,7 @@ def test_dataids_are_claimed_in_natural_order(world: World) -> None:
         project = f"order{number}"
         values = sorted(expected, key=lambda dataid: dataid[::-1])
         feed = job("feed", [], ["out"], project=project, partitions={"values": values})
-        registry.apply(world.store, registration(feed, project=project), today=None)
+        registry.apply(world.store, registration(feed, project=project), now=NOW)
         claimed = []
         while (claim := world.claim("feed", project=project)) is not None:
             claimed.append(claim.dataid)
@@ -46,7 +46,7 @@ def test_the_order_of_the_database_is_the_order_of_the_domain(world: World) -> N
     def same_order(dataids: list[str]) -> None:
         project = f"p{next(numbers)}"
         feed = job("feed", [], ["out"], project=project, partitions={"values": dataids})
-        registry.apply(world.store, registration(feed, project=project), today=None)
+        registry.apply(world.store, registration(feed, project=project), now=NOW)
         rows = registry.job_rows(world.store, project=project, jobid="feed", status=None, limit=1000)
         of = world.store.get_job("feed", project=project)
         walked = [world.store.find_claimable(of, offset=offset).dataid for offset in range(len(dataids))]

@@ -16,7 +16,10 @@ BIG = ("job_status", "datastatus", "run", "history", "data_manifest")
 NAMED = re.compile(r"(?<![:\w]):([a-z_]+)\b")
 CLAIMED_BY = {"project": "p", "jobid": "load", "limit": 1, "offset": 0}
 # Operators and the sweep may look at everything; a claim, a publish and what runs beside them may not.
-COLD = {"recount", "recount_shared", "adopt_ready", "freeze_chunks"}
+COLD = {
+    "recount", "recount_shared", "adopt_ready", "freeze_chunks", "freeze_history", "fold_tally", "tally_counts",
+    "count_all", "empty_tally", "known_dataids", "unmap",
+}  # fmt: skip
 
 
 @pytest.fixture

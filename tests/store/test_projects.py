@@ -4,10 +4,10 @@ import sqlite3
 
 import psycopg
 import pytest
-from world import TODAY, World, job, registration
+from world import NOW, World, job, registration
 
 from opendataflow.errors import ConfigurationError, StoreUnavailable, UsageError
-from opendataflow.store import open_store, registry
+from opendataflow.store import open_store, registry, tally
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_dataset_has_one_producer_in_the_whole_store(world: World) -> None:
     link = stolen.jobs[0].links[0]._replace(dataset_project="p", datasetid="orders")
     thief = stolen.jobs[0]._replace(links=(link,))
     with pytest.raises(ConfigurationError, match=r"dataset orders is already produced by p\.feed"):
-        registry.apply(world.store, stolen._replace(jobs=(thief,)), today=TODAY)
+        registry.apply(world.store, stolen._replace(jobs=(thief,)), now=NOW)
     assert world.sql("SELECT count(*) FROM project") == [(1,)]
 
 
@@ -89,7 +89,7 @@ def test_a_store_stays_with_the_environment_it_was_stamped_with(world: World) ->
     with pytest.raises(ConfigurationError, match="belongs to environment 'test', not 'production'") as refused:
         open_store(world.url, actor="x", environment="production")
     assert refused.value.exit_code == 2
-    registry.apply(world.store, registration(job("feed", [], ["orders"]), environment="production"), today=TODAY)
+    registry.apply(world.store, registration(job("feed", [], ["orders"]), environment="production"), now=NOW)
     assert world.sql("SELECT environment FROM store") == [("test",)]
 
 
@@ -134,7 +134,7 @@ def test_reports_count_and_list_what_is_there(world: World) -> None:
     world.complete("load", "9")
     claim = world.must_claim("load", "10")
     world.pass_time(100)
-    counts = registry.counts(world.store, project="p")
+    counts = tally.counts(world.store, project="p")
     assert counts["jobs"] == {"idle": {}, "load": {"COMPLETE": 1, "PENDING": 1, "RUNNING": 1, "EXPIRED": 1}}
     assert counts["datasets"]["orders"] == {"READY": 3}
     assert counts["datasets"]["nothing"] == {}

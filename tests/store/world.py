@@ -21,9 +21,10 @@ from opendataflow.store.open import SCHEMA_VERSION
 
 YES = Verdict(tuple(Answer(question, True, "seen by the test") for question in Question))
 NO_PATH = Verdict((*YES.answers[:2], Answer(Question.LOCATION, False, "gone", CODES[Question.LOCATION][0])))
-TODAY = datetime.date(2025, 12, 1)
+NOW = datetime.datetime(2025, 12, 1, tzinfo=datetime.UTC)
 TABLES = (
-    "store", "project", "dataset", "job", "job_dataset", "job_status", "datastatus", "data_manifest", "run", "history",
+    "store", "project", "dataset", "job", "job_dataset", "job_input", "job_status", "datastatus", "data_manifest",
+    "run", "history", "tally",
 )  # fmt: skip
 
 
@@ -123,7 +124,7 @@ class World:
     # Through the store --------------------------------------------------------------------------------------
     def apply(self, *jobs: JobSpec, project: str = "p", also: Iterable[str] = ()) -> list[str]:
         wanted = registration(*jobs, project=project, also=also)
-        return registry.apply(self.store, wanted, today=TODAY)
+        return registry.apply(self.store, wanted, now=NOW)
 
     def next(self, jobid: str, *, project: str = "p") -> str | None:
         """The dataid that would be claimed next."""

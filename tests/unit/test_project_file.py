@@ -94,10 +94,10 @@ def test_a_dataset_with_a_dot_in_its_name_is_this_projects(tmp_path: Path) -> No
 
 
 def test_an_input_can_be_mapped_explicitly(tmp_path: Path) -> None:
-    text = GOOD.replace("inputs: [totals]", "inputs: [{totals: {map: full}}]")
-    assert loaded(tmp_path, text).jobs[1].links[0].map == "full"
-    wrong = problem(tmp_path, text.replace("map: full", "mapp: full"))
-    assert f"project.yml:{line_of(text, 'map: full')}: jobs.report.inputs.0.totals.mapp: unknown key" in wrong
+    text = GOOD.replace("inputs: [totals]", "inputs: [{totals: {map: all}}]")
+    assert loaded(tmp_path, text).jobs[1].links[0].map == "all"
+    wrong = problem(tmp_path, text.replace("map: all", "mapp: all"))
+    assert f"project.yml:{line_of(text, 'map: all')}: jobs.report.inputs.0.totals.mapp: unknown key" in wrong
     assert "did you mean `map`?" in wrong
 
 
@@ -131,8 +131,12 @@ def test_variables_of_the_environment_are_filled_in(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"), [("Sales feed", "sales-feed"), ("a.b/c", "a-b-c"), ("Ö!", "project"), ("x_1", "x_1")]
-)
+    ("name", "expected"),
+    [
+        ("Sales feed", "sales-feed"), ("a.b/c", "a-b-c"), ("Ö!", "ö"), ("!", "project"), ("売上 2025", "売上-2025"),
+        ("x_1", "x_1"),
+    ],
+)  # fmt: skip
 def test_a_projects_id_is_its_name_in_lower_case(name: str, expected: str) -> None:
     assert project_id(name) == expected
 
@@ -185,16 +189,16 @@ WRONG = {
     "an unknown output": ("outputs: [pages]", "outputs: [other.pages]", "dataset 'other.pages' is not declared"),
     "two producers": ("outputs: [pages]", "outputs: [pages, totals]", "stands twice among its inputs and outputs"),
     "a job without output": ("    outputs: [pages]\n", "", "jobs.report.outputs: is missing"),
-    "a job with no outputs": ("outputs: [pages]", "outputs: []", "jobs.report.outputs: List should have at least 1"),
+    "a job with no outputs": ("outputs: [pages]", "outputs: []", "jobs.report.outputs: is empty; it needs at least"),
     "a duplicate key": ("  pages: {", "  orders: {", "orders: stands here twice"),
     "a bad duration": ("lease: 90s", "lease: 5 weeks", "jobs.load.lease: '5 weeks' is not a duration"),
-    "a truth for a duration": ("lease: 90s", "lease: yes", "jobs.load.lease: True is not a duration"),
-    "no time at all": ("timeout: 1h", "timeout: 0", "jobs.load.timeout: Input should be greater than 0"),
-    "a lease too short": ("lease: 90s", "lease: 0.5s", "jobs.load.lease: Input should be greater than or equal to 1"),
+    "a truth for a duration": ("lease: 90s", "lease: yes", "jobs.load.lease: 'yes' is not a duration"),
+    "no time at all": ("timeout: 1h", "timeout: 0", "jobs.load.timeout: should be greater than 0"),
+    "a lease too short": ("lease: 90s", "lease: 0.5s", "jobs.load.lease: should be at least 1"),
     "bad partitions": ("daily: 2025-11-01..2025-11-30", "daily: 2025-11-31",
         "datasets.orders.partitions: daily: '2025-11-31' is not a date like 2025-11-12"),
     "unknown partitions": ("partitions: none", "partitions: weekly",
-        "datasets.rates.partitions: partitions: 'weekly' is not"),
+        "datasets.rates.partitions: 'weekly' is no scheme; known are none, {daily"),
     "a plain password": ("tablename: pages", "encryptedpass: hunter2",
         "datasets.pages.encryptedpass: is not encrypted; make it with `dataflow crypt encrypt`"),
     "a path out of the root": ("path: rates.csv", "path: ../rates.csv", "datasets.rates.path: give a path below"),
@@ -203,9 +207,11 @@ WRONG = {
         "datasets.orders.path: is partitioned, so its path needs a {dataid}"),
     "a script of another name": ("jobs/load.sh", "jobs/loader.sh",
         "jobs.load.script: RunJob takes the job's id from the script's name, so 'load' does not fit"),
-    "a variable that cannot be": ("{LEVEL: 5", "{'A=B': 5", "jobs.load.env: 'A=B' cannot be an environment variable"),
-    "a format nobody reads": ("format: csv", "format: xls", "datasets.orders.format: Input should be 'csv', 'json'"),
-    "a limit of nothing": ("concurrency: 3", "concurrency: 0", "jobs.load.concurrency: Input should be greater than"),
+    "a variable that cannot be": ("{LEVEL: 5", "{'A=B': 5",
+        "jobs.load.env.A=B: 'A=B' cannot be an environment variable"),
+    "a format nobody reads": ("format: csv", "format: xls",
+        "datasets.orders.format: should be csv, json, parquet, orc or text, not 'xls'"),
+    "a limit of nothing": ("concurrency: 3", "concurrency: 0", "jobs.load.concurrency: should be at least 1"),
 }  # fmt: skip
 
 
@@ -282,5 +288,5 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"project\.yml: No such file"):
         load_registration(str(tmp_path), "dev")
     (tmp_path / "project.yml").write_bytes(b"name: \xff\xfe\n")
-    with pytest.raises(ConfigurationError, match=r"project\.yml: is not UTF-8 text"):
+    with pytest.raises(ConfigurationError, match=r"project\.yml:1: is not UTF-8 text: byte 0xff"):
         load_registration(str(tmp_path), "dev")

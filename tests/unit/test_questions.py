@@ -12,7 +12,7 @@ from opendataflow.store.rows import verdict_json
 ORDERS = ChunkKey("p", "orders", "1")
 TOTALS = ChunkKey("p", "totals", "1")
 READY = Input(
-    ORDERS, ChunkStatus.READY, 3, "/data/o", "f1", "2025-11-12T01:00:00.000Z", "feed", "2025-11-12T00:00:00.000Z"
+    ORDERS, ChunkStatus.READY, 3, "/data/o", "f1", "2025-11-12T01:00:00.000Z", None, "feed", "2025-11-12T00:00:00.000Z"
 )
 SEEN = Sight("/data/o", "", "f1")
 PLACE = Sight("/data/t")

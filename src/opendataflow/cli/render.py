@@ -15,7 +15,9 @@ STYLES = {
     "HOLD": "magenta",
     "EXPIRED": "bold red",
     "LOST": "red",
+    "GAP": "red",
 }
+MARKS = {"READY": "R", "RUNNING": "r", "PENDING": "p", "FAILED": "F", "RESUBMIT": "S", "HOLD": "H", "GAP": "·", "": " "}
 
 
 def say(message: str) -> None:
@@ -50,3 +52,31 @@ def put_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]])
         table.add_row(*(Text("" if cell is None else str(cell), style=STYLES.get(str(cell), "")) for cell in row))
     console = Console()
     Console(width=None if console.is_terminal else 200).print(table)
+
+
+def put_grid(title: str, dataids: Sequence[str], rows: dict[str, Sequence[str]]) -> None:
+    """Datasets down, slots across, one mark a chunk; the heads share what all slots have in common."""
+    import os.path
+
+    from rich.console import Console
+    from rich.text import Text
+
+    common = os.path.commonprefix(list(dataids)) if len(dataids) > 1 else ""
+    common = common[: max(common.rfind("-"), common.rfind("T")) + 1]
+    heads = [dataid[len(common) :] for dataid in dataids]
+    width = max((len(head) for head in heads), default=1) + 1
+    left = max((len(name) for name in rows), default=0)
+    console = Console()
+    console = console if console.is_terminal else Console(width=200)
+    used = {cell for cells in rows.values() for cell in cells if cell}
+    legend = ", ".join(
+        f"{MARKS[one]} {'expected, nothing there' if one == 'GAP' else one}" for one in MARKS if one in used
+    )
+    console.print(Text(f"{title}{f' of {common}…' if common else ''}   ({legend})", style="italic"))
+    console.print(Text(" " * left + "".join(head.rjust(width) for head in heads), style="bold"))
+    for name, cells in rows.items():
+        line = Text(name.ljust(left))
+        for cell in cells:
+            line.append(MARKS.get(cell, "?").rjust(width), style=STYLES.get(cell, ""))
+        console.print(line)
+    console.print()

@@ -2,16 +2,12 @@
 
 import json
 import os
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from opendataflow.cli.render import put, say
-from opendataflow.errors import ConfigurationError, UsageError
-
-if TYPE_CHECKING:
-    from opendataflow.runner.runjob import Work
-    from opendataflow.runner.session import Session
+from opendataflow.errors import UsageError
 
 SPARK_END_SECONDS = 10.0  # for a warm Spark child to clean up after itself
 
@@ -53,7 +49,7 @@ def run(
     signals = Signals()
     cwd = os.getcwd()
     session = Session(guard, signals, get_address(cwd), job, say=say, out_fd=2 if as_json else 1)
-    work = _work(session, list(args or []) + list(ctx.args))
+    work = session.get_work(list(args or []) + list(ctx.args))
 
     def tell(outcome: Outcome) -> None:
         if not as_json:
@@ -73,21 +69,3 @@ def run(
         guard.let_child_end(SPARK_END_SECONDS)
     guard.close()
     return code
-
-
-def _work(session: "Session", args: list[str]) -> "Work":
-    from opendataflow.runner.script import script_work
-    from opendataflow.runner.session import get_script
-
-    job = session.job
-    if job.kind == "pipeline":
-        if args:
-            raise UsageError(f"{job.jobid} is a pipeline and takes no arguments")
-        from opendataflow.runner.pipeline import pipeline_work
-
-        return pipeline_work(job, session.address.work)
-    if job.script is None:
-        raise ConfigurationError(
-            f"job {job.jobid} names no script; give `script:` in project.yml, or use `RunJob path/to/{job.jobid}.sh`"
-        )
-    return script_work(job, get_script(os.path.join(job.home, job.script)), args)

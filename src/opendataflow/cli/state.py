@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opendataflow.cli.opened import address, opened, project_address
-from opendataflow.cli.render import put, put_json, put_table, say
+from opendataflow.cli.render import put, put_grid, put_json, put_table, say
 from opendataflow.errors import UsageError
 
 if TYPE_CHECKING:
     from opendataflow.domain.chunk import Manifest
     from opendataflow.domain.dataset import Dataset
+    from opendataflow.store.loop import LoopStore
 
 Json = Annotated[bool, typer.Option("--json", help="For scripts.")]
 
@@ -38,8 +39,8 @@ def apply(
     found = project_address()
     wanted = load_registration(found.home or "", found.environment or "")
     store = opened(found, make=True)
-    today = datetime.datetime.now(datetime.UTC).date()
-    changes = (plan if dry_run else apply_to)(store, wanted, today=today)
+    now = datetime.datetime.now(datetime.UTC)
+    changes = (plan if dry_run else apply_to)(store, wanted, now=now)
     if as_json:
         put_json(
             {"project": wanted.project, "environment": wanted.environment, "changes": changes, "applied": not dry_run}
@@ -95,46 +96,87 @@ def _arrived(declared: "Dataset", dataid: str, root: str, location: str | None, 
 
 
 def status(
-    job: Annotated[str | None, typer.Argument(help="Only this job, dataid by dataid.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Only this job or dataset, dataid by dataid.")] = None,
     only: Annotated[str | None, typer.Option("--status", help="Only dataids in this status.")] = None,
     limit: Annotated[int, typer.Option(help="At most so many dataids.")] = 1000,
+    columns: Annotated[int, typer.Option(help="How many slots the grid shows.")] = 14,
     as_json: Json = False,
 ) -> None:
-    """Where everything stands: counts of every job and dataset, or the dataids of one job.
+    """Where everything stands: counts, a grid of the latest slots, and gaps; or one job or dataset, dataid by dataid.
 
-    Examples: dataflow status;  dataflow status load_orders --status FAILED --json
+    Examples: dataflow status;  dataflow status load_orders --status FAILED --json;  dataflow status flights
     """
+    from opendataflow.domain.chunk import ChunkStatus
     from opendataflow.domain.job import JobStatus
-    from opendataflow.store.registry import counts, job_rows
+    from opendataflow.store.overview import overview
 
-    if only is not None and only not in list(JobStatus):
-        raise UsageError(f"{only!r} is not a status; known are {', '.join(JobStatus)}")
+    known = dict.fromkeys([*JobStatus, *ChunkStatus])
+    if only is not None and only not in known:
+        raise UsageError(f"{only!r} is not a status; known are {', '.join(known)}")
     found = address()
     store = opened(found)
-    if job is not None or only is not None:
-        if job is not None:
-            store.get_job(job, project=found.project)
-        rows = job_rows(store, project=found.project, jobid=job, status=only, limit=limit)
-        if as_json:
-            put_json(rows)
-            return
-        columns = ("job", "dataid", "status", "waiting for", "attempts", "run", "owner", "since")
-        put_table(
-            "",
-            columns,
-            [
-                (r["jobid"], r["dataid"], r["status"], f"{r['waiting']} inputs" if r["waiting"] > 0 else "",
-                 r["attempts"] or "", r["runid"], r["owner"], r["modified"])
-                for r in rows
-            ],
-        )  # fmt: skip
+    if name is not None or only is not None:
+        _status_of(store, found.project, name, only, limit, as_json)
         return
-    totals = counts(store, project=found.project)
+    told = overview(store, project=found.project, columns=max(columns, 1))
     if as_json:
-        put_json({"environment": store.environment, **totals})
+        put_json(told)
         return
-    _put_counts("Jobs", totals["jobs"], ["PENDING", "RUNNING", "EXPIRED", "COMPLETE", "FAILED", "RESUBMIT", "HOLD"])
-    _put_counts("Datasets", totals["datasets"], ["PENDING", "RUNNING", "READY", "FAILED", "RESUBMIT", "HOLD"])
+    _put_counts("Jobs", told["jobs"], ["PENDING", "RUNNING", "EXPIRED", "COMPLETE", "FAILED", "RESUBMIT", "HOLD"])
+    _put_counts("Datasets", told["datasets"], ["PENDING", "RUNNING", "READY", "FAILED", "RESUBMIT", "HOLD"])
+    for kind, grid in told["grids"].items():
+        put_grid(f"The latest {kind} slots", grid["dataids"], grid["rows"])
+    if told["gaps"]:
+        put_table(
+            "Expected, but not READY",
+            ("dataset", "missing", "of", "latest"),
+            [(one, gap["missing"], gap["expected"], " ".join(gap["latest"])) for one, gap in told["gaps"].items()],
+        )
+    if any(row.get(bad) for row in told["jobs"].values() for bad in ("FAILED", "EXPIRED", "HOLD")):
+        say("see `dataflow why` for what is behind the failed and blocked ones")
+
+
+def _status_of(
+    store: "LoopStore", project: str | None, name: str | None, only: str | None, limit: int, as_json: bool
+) -> None:
+    from opendataflow.store.registry import get_dataset, job_rows
+
+    if name is not None and not store.has_job(name, project=project):
+        from opendataflow.store.overview import chunks
+
+        try:
+            dataset = get_dataset(store, name, project=project)[0]
+        except UsageError:
+            store.get_job(name, project=project)  # says how to register it
+            raise
+        told = chunks(store, dataset.project, name, dataset.partitions)
+        shown = [one for one in told["chunks"] if only in (None, one["status"])]
+        told["chunks"] = shown[-limit:]
+        if as_json:
+            put_json(told)
+            return
+        names = ("dataid", "status", "version", "validated_at", "problem", "location", "modified")
+        put_table("", names, [[one[key] for key in names] for one in told["chunks"]])
+        if told["gaps"]:
+            listed = ", ".join(told["gaps"][:20]) + (" …" if len(told["gaps"]) > 20 else "")
+            say(f"{len(told['gaps'])} expected and not there: {listed}")
+        return
+    rows = job_rows(store, project=project, jobid=name, status=only, limit=limit)
+    if as_json:
+        put_json(rows)
+        return
+    columns = ("job", "dataid", "status", "waiting for", "attempts", "run", "owner", "since")
+    put_table(
+        "",
+        columns,
+        [
+            (r["jobid"], r["dataid"], r["status"], f"{r['waiting']} inputs" if r["waiting"] > 0 else "",
+             r["attempts"] or "", r["runid"], r["owner"], r["modified"])
+            for r in rows
+        ],
+    )  # fmt: skip
+    if len(rows) == limit:
+        say(f"only the first {limit}; see --limit and --status")
 
 
 def _put_counts(title: str, rows: dict[str, dict[str, int]], statuses: list[str]) -> None:
@@ -143,18 +185,25 @@ def _put_counts(title: str, rows: dict[str, dict[str, int]], statuses: list[str]
 
 
 def why(
-    job: Annotated[str, typer.Argument(help="The job's id.")],
-    dataid: Annotated[str, typer.Argument(help="Which dataid.")],
+    job: Annotated[str | None, typer.Argument(help="The job's id; without it: everything failed or blocked.")] = None,
+    dataid: Annotated[str | None, typer.Argument(help="Which dataid.")] = None,
     as_json: Json = False,
 ) -> None:
     """Why it ran, failed or did not run: the five answers, what blocks it, and the command that would fix it.
 
-    Example: dataflow why load_orders 2025-11-12
+    Alone: everything that failed or is blocked, by what is at the root of it.
+
+    Examples: dataflow why load_orders 2025-11-12;  dataflow why
     """
     from opendataflow.runner.explain import explain
 
     found = address()
     store = opened(found)
+    if job is None:
+        _why_all(store, found.project, as_json)
+        return
+    if dataid is None:
+        raise UsageError(f"which dataid of {job}? see `dataflow status {job}`; `dataflow why` alone shows all blockers")
     told = explain(store, store.get_job(job, project=found.project), dataid)
     if as_json:
         put_json(told)
@@ -179,6 +228,25 @@ def why(
         put("\n".join("  " + text for text in told["log_tail"].splitlines()[-10:]))
     if told["fix"]:
         put(f"Next step: {told['fix']}")
+
+
+def _why_all(store: "LoopStore", project: str | None, as_json: bool) -> None:
+    from opendataflow.runner.blockers import blockers
+
+    told = blockers(store, project=project)
+    if as_json:
+        put_json(told)
+        return
+    if not told:
+        put("Nothing failed and nothing is blocked.")
+        return
+    for one in told:
+        several = f" and {len(one['dataids']) - 1} more" if len(one["dataids"]) > 1 else ""
+        put(f"{one['cause']}  {one['name']}/{one['dataids'][0]}{several}: {one['reason']}")
+        if one["blocks"]:
+            put(f"    blocks {one['blocks']} dataids of {', '.join(one['jobs'][:8])}{' …' * (len(one['jobs']) > 8)}")
+        put(f"    next: {one['fix']}")
+    say(f"{len(told)} causes, {sum(one['blocks'] for one in told)} dataids blocked by them")
 
 
 def _run_row(run: dict[str, Any]) -> tuple[Any, ...]:

@@ -43,6 +43,7 @@ class Input(NamedTuple):
     location: str | None
     fingerprint: str | None
     validated_at: str | None
+    problem: str | None  # why what arrived was rejected
     producer: str
     modified: str | None
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from opendataflow.errors import UsageError
 
 DESCRIPTOR_FIELDS = ("hostname", "database", "schemaname", "tablename", "username")
-VARIABLE_SUFFIXES = ("datasetid", "itemtype", *DESCRIPTOR_FIELDS, "password", "location", "format")
+VARIABLE_SUFFIXES = ("datasetid", "itemtype", *DESCRIPTOR_FIELDS, "password", "location", "format", "dataid")
 
 
 class Dataset(NamedTuple):
@@ -21,6 +21,7 @@ class Dataset(NamedTuple):
     format: str | None = None
     partitions: str | None = None  # JSON of the declared scheme
     definition: str | None = None  # JSON: schema, options, checks
+    clock: str | None = None  # the clock whose slots are its chunks
 
     @property
     def has_own_runs(self) -> bool:

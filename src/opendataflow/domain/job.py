@@ -37,6 +37,8 @@ class Job(NamedTuple):
     retries_max: int
     backoff_seconds: float
     concurrency: int | None
+    strict: int  # 1: no dataid before the one before it
+    catchup: str  # all | latest: the missed slots of its clock
     root: str  # of the project's environment; every path is below it
     home: str  # the project's folder
     links: tuple[Link, ...]
@@ -48,6 +50,11 @@ class Job(NamedTuple):
     @property
     def outputs(self) -> tuple[Link, ...]:
         return tuple(link for link in self.links if link.itemtype == "OUT")
+
+    @property
+    def mapped(self) -> tuple[Link, ...]:
+        """Inputs of which a dataid reads other dataids: by offset, window, rollup or all."""
+        return tuple(link for link in self.links if link.itemtype == "IN" and link.map not in ("same", "full"))
 
 
 class Candidate(NamedTuple):
@@ -64,6 +71,8 @@ class Candidate(NamedTuple):
     running: int  # live runs of the job, for its concurrency limit
     inputs: tuple[Input, ...]
     outputs: tuple[Output, ...]
+    paused_by: str = ""  # who holds the whole job
+    earlier: str | None = None  # where order is strict: the lowest dataid that is not COMPLETE
 
     @property
     def claimable(self) -> bool:

@@ -1,13 +1,38 @@
-"""Partition schemes: which dataids are expected, in which order."""
+"""Partition schemes: which dataids are expected, in which order.
+
+A scheme counts its dataids: every dataid has a place, a whole number that is one more for the next dataid. So counting,
+shifting and finding the latest are arithmetic, however long the history is.
+"""
 
 import datetime
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from opendataflow.errors import UsageError
 
 FULL = "full"
+TIME_KINDS = ("daily", "hourly", "monthly")
+SCHEMES = (
+    "none, {daily: FIRST[..LAST]}, {hourly: FIRST[..LAST]}, {monthly: FIRST[..LAST]}, {sequence: 1[..LAST]}, "
+    "{shards: 1..N} or {values: […]}"
+)
 _TRAILING_DIGITS = re.compile(r"[0-9]*\Z")
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_HOUR = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})T([01][0-9]|2[0-3])")
+_MONTH = re.compile(r"([0-9]{4})-(0[1-9]|1[0-2])")
+_NUMBER = re.compile(r"[0-9]{1,1000}")  # Python reads no number of more than 4300 digits
+_LAST_DAY = datetime.date.max.toordinal()
+
+
+class _Scheme(NamedTuple):
+    """A scheme that was read: the places of its first and last dataid, and how a dataid is written."""
+
+    kind: str
+    first: int
+    last: int | None  # None: it goes on
+    width: int = 0  # of numbers with leading zeros
+    values: tuple[str, ...] = ()
 
 
 def natural_key(dataid: str) -> tuple[str, str]:
@@ -18,11 +43,105 @@ def natural_key(dataid: str) -> tuple[str, str]:
     return (f"{dataid[: len(dataid) - len(tail)]}{len(number):03d}{number}", dataid)
 
 
-def _date(text: str, *, scheme: str) -> datetime.date:
+# Places ---------------------------------------------------------------------------------------------------------------
+def _day_place(text: str) -> int | None:
+    if not _DAY.fullmatch(text):
+        return None
     try:
-        return datetime.date.fromisoformat(text)
+        return datetime.date.fromisoformat(text).toordinal()
     except ValueError:
-        raise UsageError(f"{scheme}: {text!r} is not a date like 2025-11-12") from None
+        return None
+
+
+def _hour_place(text: str) -> int | None:
+    hour = _HOUR.fullmatch(text)
+    day = _day_place(hour[1]) if hour else None
+    return None if hour is None or day is None else day * 24 + int(hour[2])
+
+
+def _month_place(text: str) -> int | None:
+    month = _MONTH.fullmatch(text)
+    return int(month[1]) * 12 + int(month[2]) - 1 if month and int(month[1]) else None
+
+
+def _place(scheme: _Scheme, dataid: str) -> int | None:
+    """The place of a dataid that is written as the scheme writes it, also before its first or after its last."""
+    match scheme.kind:
+        case "daily":
+            return _day_place(dataid)
+        case "hourly":
+            return _hour_place(dataid)
+        case "monthly":
+            return _month_place(dataid)
+        case "sequence" | "shards":
+            number = int(dataid) if _NUMBER.fullmatch(dataid) else None
+            return number if number is not None and dataid == str(number).zfill(scheme.width) else None
+    return scheme.values.index(dataid) if dataid in scheme.values else None
+
+
+def _bounds(scheme: _Scheme) -> tuple[int, int | None]:
+    """The lowest and highest place that can be written at all."""
+    match scheme.kind:
+        case "daily":
+            return 1, _LAST_DAY
+        case "hourly":
+            return 24, _LAST_DAY * 24 + 23
+        case "monthly":
+            return 12, 9999 * 12 + 11
+        case "sequence" | "shards":
+            return 0, None
+    return 0, len(scheme.values) - 1
+
+
+def _written(scheme: _Scheme, place: int) -> str:
+    match scheme.kind:
+        case "daily":
+            return datetime.date.fromordinal(place).isoformat()
+        case "hourly":
+            return f"{datetime.date.fromordinal(place // 24).isoformat()}T{place % 24:02d}"
+        case "monthly":
+            return f"{place // 12:04d}-{place % 12 + 1:02d}"
+        case "sequence" | "shards":
+            return str(place).zfill(scheme.width)
+    return scheme.values[place]
+
+
+def _place_at(kind: str, moment: datetime.datetime) -> int:
+    """The place of the slot that holds the moment."""
+    moment = moment.astimezone(datetime.UTC)
+    if kind == "monthly":
+        return moment.year * 12 + moment.month - 1
+    day = moment.toordinal()
+    return day if kind == "daily" else day * 24 + moment.hour
+
+
+def _start(kind: str, place: int) -> datetime.datetime:
+    if kind == "monthly":
+        return datetime.datetime(place // 12, place % 12 + 1, 1, tzinfo=datetime.UTC)
+    day = datetime.date.fromordinal(place if kind == "daily" else place // 24)
+    return datetime.datetime(day.year, day.month, day.day, place % 24 if kind == "hourly" else 0, tzinfo=datetime.UTC)
+
+
+# Reading a scheme -----------------------------------------------------------------------------------------------------
+def _read(scheme: object) -> _Scheme:
+    match scheme:
+        case "none":
+            return _Scheme("none", 0, 0, values=(FULL,))
+        case {"daily": str(text), **other} if not other:
+            return _read_time("daily", text, "a date like 2025-11-12")
+        case {"hourly": str(text), **other} if not other:
+            return _read_time("hourly", text, "a date like 2025-11-12 or an hour like 2025-11-12T13")
+        case {"monthly": str(text), **other} if not other:
+            return _read_time("monthly", text, "a month like 2025-11")
+        case {"sequence": str() | int() as start, **other} if not other and not isinstance(start, bool):
+            return _read_numbers("sequence", str(start), "a start like 1 or a range like 1..100")
+        case {"shards": str(text), **other} if not other:
+            return _read_numbers("shards", text, "a range like 1..10000")
+        case {"values": [*values], **other} if not other:
+            if not values or not all(isinstance(v, str) and v for v in values) or len(set(values)) < len(values):
+                raise UsageError("values: give a list of different, non-empty texts")
+            return _Scheme("values", 0, len(values) - 1, values=tuple(values))
+    raise UsageError(f"partitions: {scheme!r} is not {SCHEMES}")
 
 
 def _split_range(text: str) -> tuple[str, str]:
@@ -30,91 +149,163 @@ def _split_range(text: str) -> tuple[str, str]:
     return first.strip(), last.strip()
 
 
-def _shards(text: str) -> tuple[int, int, int]:
+def _read_time(kind: str, text: str, form: str) -> _Scheme:
+    def place(part: str, hour: str) -> int:
+        if kind == "hourly" and _DAY.fullmatch(part):  # a day stands for its first or its last hour
+            found = _hour_place(part + hour)
+        else:
+            found = _place(_Scheme(kind, 0, None), part)
+        if found is None:
+            raise UsageError(f"{kind}: {part!r} is not {form}")
+        return found
+
     first, last = _split_range(text)
-    if not (first.isascii() and first.isdigit() and last.isascii() and last.isdigit()):
-        raise UsageError(f"shards: {text!r} is not a range like 1..10000")
-    if int(first) > int(last):
-        raise UsageError(f"shards: {text!r} is empty; the first shard is greater than the last")
-    return int(first), int(last), len(first) if first.startswith("0") else 0
+    read = _Scheme(kind, place(first, "T00"), place(last, "T23") if last else None)
+    if read.last is not None and read.last < read.first:
+        unit = {"daily": "day", "hourly": "hour", "monthly": "month"}[kind]
+        raise UsageError(f"{kind}: {text!r} is empty; the first {unit} is after the last")
+    return read
+
+
+def _read_numbers(kind: str, text: str, form: str) -> _Scheme:
+    first, last = _split_range(text)
+    if not _NUMBER.fullmatch(first) or not (_NUMBER.fullmatch(last) or (kind == "sequence" and not last)):
+        raise UsageError(f"{kind}: {text!r} is not {form}")
+    if last and int(first) > int(last):
+        unit = "shard" if kind == "shards" else "number"
+        raise UsageError(f"{kind}: {text!r} is empty; the first {unit} is greater than the last")
+    width = len(first) if first.startswith("0") else 0
+    return _Scheme(kind, int(first), int(last) if last else None, width)
+
+
+def _read_form(dataid: str) -> _Scheme | None:
+    """How a dataid of no known scheme is counted, from the way it is written."""
+    for kind in TIME_KINDS:
+        form = _Scheme(kind, 0, None)
+        if _place(form, dataid) is not None:
+            return form
+    if _NUMBER.fullmatch(dataid):
+        return _Scheme("sequence", 0, None, len(dataid) if dataid.startswith("0") else 0)
+    return None
 
 
 def check_scheme(scheme: object) -> None:
     """Raise UsageError unless the scheme is one that this version knows."""
-    alone = isinstance(scheme, dict) and len(scheme) == 1
-    match scheme:
-        case "none":
-            return
-        case {"daily": str(text)} if alone:
-            first, last = _split_range(text)
-            start = _date(first, scheme="daily")
-            if last and _date(last, scheme="daily") < start:
-                raise UsageError(f"daily: {text!r} is empty; the first day is after the last")
-        case {"shards": str(text)} if alone:
-            _shards(text)
-        case {"values": [*values]} if alone:
-            if not values or not all(isinstance(v, str) and v for v in values) or len(set(values)) < len(values):
-                raise UsageError("values: give a list of different, non-empty texts")
-        case _:
-            raise UsageError(
-                f"partitions: {scheme!r} is not none, {{daily: FIRST[..LAST]}}, {{shards: 1..N}} or {{values: […]}}"
-            )
+    _read(scheme)
 
 
-def expected_dataids(scheme: object, *, today: datetime.date, after: str | None = None) -> Iterator[str]:
-    """The dataids that should exist by now, in order, after the given one: a day counts once it is over."""
-    match scheme:
-        case "none":
-            if after is None:
-                yield FULL
-        case {"daily": str(text)}:
-            first, last = _split_range(text)
-            day = _date(first, scheme="daily")
-            if after is not None:
-                day = max(day, datetime.date.fromisoformat(after) + datetime.timedelta(days=1))
-            end = today - datetime.timedelta(days=1)
-            if last:
-                end = min(end, _date(last, scheme="daily"))
-            while day <= end:
-                yield day.isoformat()
-                day += datetime.timedelta(days=1)
-        case {"shards": str(text)}:
-            low, high, width = _shards(text)
-            if after is not None:
-                low = max(low, int(after) + 1)
-            for number in range(low, high + 1):
-                yield str(number).zfill(width)
-        case {"values": [*values]}:
-            start_at = values.index(after) + 1 if after in values else 0
-            yield from values[start_at:]
+def kind(scheme: object) -> str:
+    """The kind of a scheme: none, daily, hourly, monthly, sequence, shards or values."""
+    return _read(scheme).kind
+
+
+def find_kind(dataid: str) -> str | None:
+    """The kind of a dataid of no known scheme, from the way it is written: daily, hourly, monthly, sequence or None."""
+    form = _read_form(dataid)
+    return None if form is None else form.kind
+
+
+def is_open_sequence(scheme: object) -> bool:
+    """True for a sequence without an end: only what was seen says how far it goes."""
+    read = _read(scheme)
+    return read.kind == "sequence" and read.last is None
+
+
+# What is expected -----------------------------------------------------------------------------------------------------
+def _last_expected(scheme: _Scheme, now: datetime.datetime, highest: str | None) -> int:
+    """The place of the last dataid that should exist by now; before the first when there is none."""
+    if scheme.kind in TIME_KINDS:
+        over = _place_at(scheme.kind, now) - 1
+        return over if scheme.last is None else min(over, scheme.last)
+    if scheme.last is not None:
+        return scheme.last
+    seen = _place(scheme, highest) if highest is not None else None
+    return scheme.first - 1 if seen is None else seen
+
+
+def expected_dataids(
+    scheme: object, *, now: datetime.datetime, after: str | None = None, highest: str | None = None
+) -> Iterator[str]:
+    """The dataids that should exist by now, in order, after the given one.
+
+    A day, hour or month counts once it is over; an open sequence goes up to `highest`, the highest number seen so far.
+    """
+    read = _read(scheme)
+    first = read.first
+    done = _place(read, after) if after is not None else None
+    if done is not None:
+        first = max(first, done + 1)
+    for place in range(first, _last_expected(read, now, highest) + 1):
+        yield _written(read, place)
+
+
+def count_expected(scheme: object, *, now: datetime.datetime, highest: str | None = None) -> int:
+    """How many dataids should exist by now."""
+    read = _read(scheme)
+    return max(0, _last_expected(read, now, highest) - read.first + 1)
+
+
+def latest_expected(scheme: object, *, now: datetime.datetime, limit: int, highest: str | None = None) -> list[str]:
+    """The last of the dataids that should exist by now, at most so many, in order."""
+    read = _read(scheme)
+    last = _last_expected(read, now, highest)
+    return [_written(read, place) for place in range(max(read.first, last - limit + 1), last + 1)]
 
 
 def is_dataid(scheme: object, dataid: str) -> bool:
     """True when the dataid can belong to the scheme, expected by now or not."""
-    if not dataid:
-        return False
-    match scheme:
-        case "none":
-            return dataid == FULL
-        case {"daily": str(text)}:
-            try:
-                day = datetime.date.fromisoformat(dataid)
-            except ValueError:
-                return False
-            first, last = _split_range(text)
-            return (
-                dataid == day.isoformat()
-                and day >= _date(first, scheme="daily")
-                and (not last or day <= _date(last, scheme="daily"))
-            )
-        case {"shards": str(text)}:
-            low, high, width = _shards(text)
-            return (
-                dataid.isascii()
-                and dataid.isdigit()
-                and low <= int(dataid) <= high
-                and dataid == str(int(dataid)).zfill(width)
-            )
-        case {"values": [*values]}:
-            return dataid in values
-    return True
+    read = _read(scheme)
+    place = _place(read, dataid)
+    return place is not None and read.first <= place and (read.last is None or place <= read.last)
+
+
+# Neighbours and slots -------------------------------------------------------------------------------------------------
+def shift(dataid: str, by: int, scheme: object | None) -> str | None:
+    """The dataid so many places later (or earlier, below 0), or None where there is none.
+
+    Without a scheme the way the dataid is written decides; before 100 comes 99 then, never 099.
+    The result may lie before the scheme's first or after its last, except in a list of values.
+    """
+    found = _around(dataid, by, by, scheme)
+    return found[0] if found else None
+
+
+def window(dataid: str, size: int, scheme: object | None) -> tuple[str, ...]:
+    """The dataid and the size - 1 before it, in order; fewer where there is nothing before."""
+    return _around(dataid, 1 - size, 0, scheme)
+
+
+def _around(dataid: str, earliest: int, latest: int, scheme: object | None) -> tuple[str, ...]:
+    read = _read_form(dataid) if scheme is None else _read(scheme)
+    place = None if read is None else _place(read, dataid)
+    if read is None or place is None:
+        return ()
+    low, high = _bounds(read)
+    last = place + latest if high is None else min(place + latest, high)
+    return tuple(_written(read, at) for at in range(max(place + earliest, low), last + 1))
+
+
+def slot_of(dataid: str, scheme: object | None) -> tuple[datetime.datetime, datetime.datetime] | None:
+    """Start and end of a day, hour or month (UTC); None for a dataid that is no time."""
+    read = _read_form(dataid) if scheme is None else _read(scheme)
+    if read is None or read.kind not in TIME_KINDS:
+        return None
+    place = _place(read, dataid)
+    if place is None or place == _bounds(read)[1]:  # the end of the very last slot has no date
+        return None
+    return _start(read.kind, place), _start(read.kind, place + 1)
+
+
+def dataids_within(scheme: object, start: datetime.datetime, end: datetime.datetime) -> tuple[str, ...]:
+    """The dataids of a daily, hourly or monthly scheme whose slots begin in the given time, in order."""
+    read = _read(scheme)
+    if read.kind not in TIME_KINDS:
+        return ()
+    first, last = _place_at(read.kind, start), _place_at(read.kind, end)
+    if _start(read.kind, first) < start:
+        first += 1
+    if _start(read.kind, last) >= end:
+        last -= 1
+    if read.last is not None:
+        last = min(last, read.last)
+    return tuple(_written(read, place) for place in range(max(first, read.first), last + 1))

@@ -23,6 +23,7 @@ CODES: dict[Question, tuple[str, int]] = {
     Question.SAFE: ("LOCKED", 14),
 }
 ASSERTED = "asserted by its producer"
+SHOWN = 5  # of many chunks, so many are named
 
 
 class Answer(NamedTuple):
@@ -38,6 +39,8 @@ class Sight(NamedTuple):
     location: str | None
     problem: str = ""
     fingerprint: str | None = None  # as it is now; None where data has no path
+    stale: str = ""  # why it cannot be this slot's data
+    has_checks: bool = False  # its dataset declares some
 
 
 class Verdict(NamedTuple):
@@ -65,22 +68,32 @@ class Verdict(NamedTuple):
 
 def _answer(question: Question, problems: list[str], evidence: list[str], unseen: list[str]) -> Answer:
     if not problems and not unseen:
-        return Answer(question, True, "; ".join(evidence))
+        return Answer(question, True, "; ".join(_brief(evidence)))
     if problems:
-        return Answer(question, False, "; ".join(problems), CODES[question][0])
+        return Answer(question, False, "; ".join(_brief(problems)), CODES[question][0])
     # Neither yes nor a reason of its own to refuse: the first question already does.
-    return Answer(question, False, f"not known before {', '.join(unseen)} is READY")
+    return Answer(question, False, f"not known before {', '.join(_brief(unseen))} is READY")
 
 
 def _unseen(candidate: Candidate) -> list[str]:
     return [str(chunk.key) for chunk in candidate.inputs if chunk.status is not ChunkStatus.READY]
 
 
-def is_ready(candidate: Candidate) -> Answer:
-    problems, evidence = [], []
+def _brief(texts: list[str]) -> list[str]:
+    """A window or a rollup of a thousand chunks is told by its first and its last."""
+    if len(texts) <= SHOWN:
+        return texts
+    return [*texts[: SHOWN - 1], f"… {len(texts) - SHOWN} more …", texts[-1]]
+
+
+def is_ready(candidate: Candidate, unmapped: tuple[str, ...] = ()) -> Answer:
+    """`unmapped`: inputs of which no chunk is known to belong to this dataid."""
+    problems, evidence = [f"no chunk of {name} is known to belong to it" for name in unmapped], []
     for chunk in candidate.inputs:
         if chunk.status is ChunkStatus.READY:
             evidence.append(f"{chunk.key} READY since {chunk.modified}")
+        elif chunk.problem:
+            problems.append(f"{chunk.key} was rejected: {chunk.problem}")
         elif chunk.status is None:
             problems.append(
                 f"{chunk.key} is not there yet" + (f"; {chunk.producer} makes it" if chunk.producer else "")
@@ -93,8 +106,12 @@ def is_ready(candidate: Candidate) -> Answer:
 
 def is_right(candidate: Candidate, sights: tuple[Sight, ...], unseen: list[str]) -> Answer:
     problems, evidence = [], []
+    if candidate.earlier is not None and candidate.earlier != candidate.dataid:
+        problems.append(f"{candidate.jobid}/{candidate.earlier} comes first, its order is strict")
     for chunk, sight in zip(candidate.inputs, sights, strict=True):
-        if chunk.fingerprint is None or sight.fingerprint is None:
+        if sight.stale:
+            problems.append(f"{chunk.key}: {sight.stale}")
+        elif chunk.fingerprint is None or sight.fingerprint is None:
             evidence.append(f"{chunk.key} {ASSERTED}")
         elif chunk.fingerprint == sight.fingerprint:
             evidence.append(f"{chunk.key} unchanged since it was published")
@@ -118,16 +135,22 @@ def is_located(candidate: Candidate, sights: tuple[Sight, ...], places: tuple[Si
     return _answer(Question.LOCATION, problems, evidence, unseen)
 
 
-def is_valid(candidate: Candidate, unseen: list[str]) -> Answer:
-    evidence = [
-        f"{chunk.key} validated at {chunk.validated_at}" if chunk.validated_at else f"{chunk.key} {ASSERTED}"
-        for chunk in candidate.inputs
-    ]
-    return _answer(Question.VALID, [], evidence, unseen)
+def is_valid(candidate: Candidate, sights: tuple[Sight, ...], unseen: list[str]) -> Answer:
+    problems, evidence = [], []
+    for chunk, sight in zip(candidate.inputs, sights, strict=True):
+        if chunk.validated_at:
+            evidence.append(f"{chunk.key} validated at {chunk.validated_at}")
+        elif sight.has_checks and chunk.status is ChunkStatus.READY:
+            problems.append(f"{chunk.key} has checks, but they were not passed on these data")
+        else:
+            evidence.append(f"{chunk.key} {ASSERTED}")
+    return _answer(Question.VALID, problems, evidence, unseen)
 
 
 def is_safe(candidate: Candidate, *, concurrency: int | None) -> Answer:
     problems = []
+    if candidate.paused_by:
+        problems.append(f"{candidate.jobid} is held by {candidate.paused_by}")
     if candidate.status is JobStatus.HOLD:
         problems.append(f"{candidate.jobid}/{candidate.dataid} is on HOLD")
     if candidate.status is JobStatus.RUNNING:
@@ -143,16 +166,17 @@ def is_safe(candidate: Candidate, *, concurrency: int | None) -> Answer:
 
 
 def ask(
-    candidate: Candidate, *, sights: tuple[Sight, ...], places: tuple[Sight, ...], concurrency: int | None
-) -> Verdict:
+    candidate: Candidate, *, sights: tuple[Sight, ...], places: tuple[Sight, ...], concurrency: int | None,
+    unmapped: tuple[str, ...] = (),
+) -> Verdict:  # fmt: skip
     """All five answers, in order, whatever the earlier ones were."""
     unseen = _unseen(candidate)
     return Verdict(
         (
-            is_ready(candidate),
+            is_ready(candidate, unmapped),
             is_right(candidate, sights, unseen),
             is_located(candidate, sights, places, unseen),
-            is_valid(candidate, unseen),
+            is_valid(candidate, sights, unseen),
             is_safe(candidate, concurrency=concurrency),
         )
     )

@@ -24,6 +24,8 @@ class JobSpec(NamedTuple):
     backoff_seconds: float
     concurrency: int | None
     links: tuple[LinkSpec, ...]
+    strict: int = 0
+    catchup: str = "all"
 
 
 class Registration(NamedTuple):

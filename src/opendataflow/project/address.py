@@ -1,7 +1,9 @@
 """Which store and environment a command works with, without reading YAML when nothing changed.
 
 `DATAFLOW_STORE` decides alone. Otherwise project.yml does; what it says about stores is kept in .dataflow/address.json,
-valid as long as project.yml has the same size and modification time, because every RunJob passes here.
+valid as long as project.yml has the same size and modification time, because every RunJob passes here. Where no
+project.yml says anything about stores, the original's dataflow.properties does; it is read each time, because what it
+gives holds a password.
 """
 
 import json
@@ -11,6 +13,7 @@ from typing import Any, NamedTuple
 from opendataflow.errors import ConfigurationError
 
 PROJECT_FILE = "project.yml"
+PROPERTIES_FILE = "dataflow.properties"
 DEFAULT_STORE = "sqlite:///.dataflow/state.db"
 
 
@@ -24,25 +27,41 @@ class Address(NamedTuple):
 
 def find_project_folder(*starts: str) -> str | None:
     """The nearest folder with a project.yml at or above one of the starting points, tried in order."""
-    for start in starts:
-        folder = os.path.abspath(start)
-        while True:
-            if os.path.isfile(os.path.join(folder, PROJECT_FILE)):
-                return folder
-            parent = os.path.dirname(folder)
-            if parent == folder:
-                break
-            folder = parent
-    return None
+    return _find_above(PROJECT_FILE, starts)
 
 
-def get_address(*starts: str) -> Address:
-    """Where the state is, for a command started at one of these folders, or raise ConfigurationError."""
+def find_properties(*starts: str) -> str | None:
+    """The file that DATAFLOW_PROPERTIES names, or the nearest dataflow.properties at or above a starting point."""
+    named = os.environ.get("DATAFLOW_PROPERTIES")
+    if named:
+        return os.path.abspath(named)
+    folder = _find_above(PROPERTIES_FILE, starts)
+    return os.path.join(folder, PROPERTIES_FILE) if folder is not None else None
+
+
+def find_properties_in_use(*starts: str) -> str | None:
+    """The properties file that the store's address comes from, or None when it comes from elsewhere."""
+    if os.environ.get("DATAFLOW_STORE"):
+        return None
+    home = find_project_folder(*starts)
+    if home is None:
+        return find_properties(*starts)
+    return _properties_of(home, _known_addresses(home))
+
+
+def get_address(*starts: str, passkey: str | None = None) -> Address:
+    """Where the state is, for a command started at one of these folders, or raise ConfigurationError.
+
+    The passkey opens the password of a dataflow.properties; without one it is the environment's.
+    """
     environ = os.environ
     home = find_project_folder(*starts)
     store, environment = environ.get("DATAFLOW_STORE"), environ.get("DATAFLOW_ENV")
     project = environ.get("DATAFLOW_PROJECT")
     if home is None:
+        properties = None if store else find_properties(*starts)
+        if properties is not None:
+            store = _store_of(properties, passkey)
         if not store:
             raise ConfigurationError(
                 "found no project.yml in this folder or above, and DATAFLOW_STORE is not set; "
@@ -58,10 +77,44 @@ def get_address(*starts: str) -> Address:
         raise ConfigurationError(
             f"DATAFLOW_ENV is {environment!r}; {home}/{PROJECT_FILE} has {', '.join(environments) or 'none'}"
         )
-    url = store or expand(environments[environment])
+    if not store:
+        properties = _properties_of(home, known)
+        store = _store_of(properties, passkey) if properties is not None else expand(environments[environment])
     return Address(
-        absolute_store(url, home), environment, project or known["project"], home, os.path.join(home, ".dataflow")
+        absolute_store(store, home), environment, project or known["project"], home, os.path.join(home, ".dataflow")
     )
+
+
+def _find_above(name: str, starts: tuple[str, ...]) -> str | None:
+    for start in starts:
+        folder = os.path.abspath(start)
+        while True:
+            if os.path.isfile(os.path.join(folder, name)):
+                return folder
+            parent = os.path.dirname(folder)
+            if parent == folder:
+                break
+            folder = parent
+    return None
+
+
+def _properties_of(home: str, known: dict[str, Any]) -> str | None:
+    """The properties file beside a project.yml that says nothing about stores."""
+    return _properties_beside(home) if known.get("silent") else None
+
+
+def _properties_beside(home: str) -> str | None:
+    named = os.environ.get("DATAFLOW_PROPERTIES")
+    if named:
+        return os.path.abspath(named)
+    beside = os.path.join(home, PROPERTIES_FILE)
+    return beside if os.path.isfile(beside) else None
+
+
+def _store_of(properties: str, passkey: str | None) -> str:
+    from opendataflow.project.properties import read_properties
+
+    return read_properties(properties, passkey=passkey).url
 
 
 def absolute_store(url: str, folder: str) -> str:
@@ -92,16 +145,21 @@ def _known_addresses(home: str) -> dict[str, Any]:
     seen = os.stat(os.path.join(home, PROJECT_FILE))
     stamp = [seen.st_size, seen.st_mtime_ns]
     cache = os.path.join(home, ".dataflow", "address.json")
+    # Whether project.yml is silent about stores matters only where a properties file could speak instead.
+    asks_silence = _properties_beside(home) is not None
     try:
         with open(cache, encoding="utf-8") as file:
             known = json.load(file)
-        if known["stamp"] == stamp:
+        if known["stamp"] == stamp and (not asks_silence or "silent" in known):
             return dict(known)
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    from opendataflow.project.load import read_addresses
+    from opendataflow.project.load import read_addresses, read_project
 
     known = {"stamp": stamp, **read_addresses(home)}
+    if asks_silence:
+        environments = read_project(home)[1].environments.values()
+        known["silent"] = not any("store" in one.model_fields_set for one in environments)
     try:
         os.makedirs(os.path.dirname(cache), exist_ok=True)
         handle = os.open(f"{cache}.{os.getpid()}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

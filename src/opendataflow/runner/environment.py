@@ -9,7 +9,7 @@ from opendataflow.domain.run import Claim, Owner
 _OURS = (
     "dataid", "jobid", "DATAFLOW_RUN_ID", "DATAFLOW_ATTEMPT", "DATAFLOW_TOKEN", "DATAFLOW_STORE_ID", "DATAFLOW_GUARD",
 )  # fmt: skip
-_SECRET = ("DATAFLOW_PASSKEY", "PASSKEY", "DATAFLOW_PASSKEY_FILE", "DATAFLOW_FAULT_POINT")
+_SECRET = ("DATAFLOW_PASSKEY", "PASSKEY", "DATAFLOW_PASSKEY_FILE", "DATAFLOW_NEW_PASSKEY", "DATAFLOW_FAULT_POINT")
 
 
 def child_environment(
@@ -20,6 +20,7 @@ def child_environment(
     owner: Owner,
     store_id: str,
     locations: Mapping[tuple[str, str], str | None],
+    dataids: Mapping[tuple[str, str], str],
     passwords: Mapping[tuple[str, str], str],
 ) -> dict[str, str]:
     """What the child sees: the parent's variables without anything stale or secret, then this run's."""
@@ -37,6 +38,7 @@ def child_environment(
     for link in job.links:
         key = (link.dataset.project, link.dataset.datasetid)
         values = _descriptors(link.dataset, link.itemtype, locations.get(key), passwords.get(key))
+        values["dataid"] = dataids.get(key, claim.dataid)
         prefix = variable_prefix(link.dataset.datasetid)
         for suffix, value in values.items():
             env[f"{prefix}_{suffix}"] = value

@@ -1,21 +1,27 @@
 """Before a claim: look at the places of a candidate's chunks and ask the five questions."""
 
 import os
+from typing import TYPE_CHECKING
 
 from opendataflow.domain.chunk import ChunkStatus, Input
 from opendataflow.domain.dataset import Dataset, chunk_location, is_below, run_location
 from opendataflow.domain.job import Candidate, Job
 from opendataflow.domain.questions import Sight, Verdict, ask
 
+if TYPE_CHECKING:
+    from opendataflow.runner.files import Found
+
 
 def prepare(job: Job, candidate: Candidate) -> Verdict:
     """The five answers for this dataid as things are now. Reads files, changes nothing."""
-    sights = tuple(
-        look_at_input(chunk, link.dataset, root=job.root)
-        for chunk, link in zip(candidate.inputs, job.inputs, strict=True)
-    )
+    datasets = {link.dataset[:2]: link.dataset for link in job.inputs}
+    sights = tuple(look_at_input(chunk, datasets[chunk.key[:2]], root=job.root) for chunk in candidate.inputs)
     places = tuple(look_at_output(link.dataset, candidate.dataid, root=job.root) for link in job.outputs)
-    return ask(candidate, sights=sights, places=places, concurrency=job.concurrency)
+    unmapped: tuple[str, ...] = ()
+    if job.mapped:
+        known = {chunk.key[:2] for chunk in candidate.inputs}
+        unmapped = tuple(link.dataset.datasetid for link in job.mapped if link.dataset[:2] not in known)
+    return ask(candidate, sights=sights, places=places, concurrency=job.concurrency, unmapped=unmapped)
 
 
 def input_location(chunk: Input, dataset: Dataset, *, root: str) -> str | None:
@@ -28,6 +34,11 @@ def look_at_input(chunk: Input, dataset: Dataset, *, root: str) -> Sight:
     location = input_location(chunk, dataset, root=root)
     if location is None or chunk.status is not ChunkStatus.READY:
         return Sight(location)
+    has_checks = dataset.definition is not None and '"checks"' in dataset.definition
+    return _look(chunk, location, root=root)._replace(has_checks=has_checks)
+
+
+def _look(chunk: Input, location: str, *, root: str) -> Sight:
     if not is_below(location, root):
         return Sight(location, f"{location} is not below {root}, the root of this environment")
     from opendataflow.runner.files import find_files, is_local, is_same
@@ -40,13 +51,29 @@ def look_at_input(chunk: Input, dataset: Dataset, *, root: str) -> Sight:
         return Sight(location, f"{location}: {error.strerror}")
     if not os.access(location, os.R_OK):
         return Sight(location, f"{location} cannot be read by this user")
+    stale = "" if chunk.producer else why_stale(found, chunk.key.dataid)
     if chunk.fingerprint is None:
-        return Sight(location)
+        return Sight(location, stale=stale)
     try:
         same = is_same(location, found, chunk.fingerprint)
     except OSError as error:
         return Sight(location, f"{location}: {error.strerror}")
-    return Sight(location, "", chunk.fingerprint if same else "changed")
+    return Sight(location, "", chunk.fingerprint if same else "changed", stale)
+
+
+def why_stale(found: "Found", dataid: str) -> str:
+    """Yesterday's file under today's name: what was last written before its slot began cannot be of that slot."""
+    if not found.files or not dataid[:4].isdigit() or "-" not in dataid:
+        return ""
+    import datetime
+
+    from opendataflow.domain.partitions import slot_of
+
+    slot = slot_of(dataid, None)
+    written_at = datetime.datetime.fromtimestamp(max(file[2] for file in found.files) / 1e9, datetime.UTC)
+    if slot is None or written_at >= slot[0]:
+        return ""
+    return f"it was last written at {written_at:%Y-%m-%dT%H:%MZ}, before {dataid} began"
 
 
 def look_at_output(dataset: Dataset, dataid: str, *, root: str) -> Sight:

@@ -94,6 +94,8 @@ class Runner:
             verdict = prepare(job, candidate)
             if verdict.yes:
                 return candidate, verdict
+            if candidate.earlier not in (None, candidate.dataid):
+                return self._nothing_claimable(job)  # strict order: what comes first says why
             if candidate.dataid in seen:
                 return self._refused(
                     job, candidate, verdict
@@ -234,7 +236,7 @@ class Runner:
         locations: Locations = {}
         try:
             locations = self._locations(job, candidate, claim)
-            end = self._supervise(job, work, claim, log, lease_from, cwd, locations, passwords)
+            end = self._supervise(job, work, candidate, claim, log, lease_from, cwd, locations, passwords)
             result = self._audit(work, claim, end, locations)
         except OSError as error:
             end, result = NotRun(str(error)), Result(Ending.FAILED, None, f"{error}")
@@ -262,7 +264,7 @@ class Runner:
         return self._outcome(exit_code(end, result), finished.status, claim, message, started)
 
     def _supervise(
-        self, job: Job, work: Work, claim: Claim, log: RunLog, lease_from: float, cwd: str,
+        self, job: Job, work: Work, candidate: Candidate, claim: Claim, log: RunLog, lease_from: float, cwd: str,
         locations: Locations, passwords: dict[tuple[str, str], str],
     ) -> ChildEnd:  # fmt: skip
         if self.signals.received is not None:
@@ -275,6 +277,7 @@ class Runner:
             owner=self.owner,
             store_id=self.store.store_id,
             locations=locations,
+            dataids=dataids_read(candidate),
             passwords=passwords,
         )
 
@@ -293,8 +296,12 @@ class Runner:
     def _locations(self, job: Job, candidate: Candidate, claim: Claim) -> Locations:
         """Where every chunk of this run is, or goes to; the folders of the outputs are made."""
         found: Locations = {}
-        for chunk, link in zip(candidate.inputs, job.inputs, strict=True):
-            found[chunk.key[:2]] = input_location(chunk, link.dataset, root=job.root)
+        datasets = {link.dataset[:2]: link.dataset for link in job.inputs}
+        for chunk in candidate.inputs:
+            key = chunk.key[:2]
+            place = input_location(chunk, datasets[key], root=job.root)
+            # A window or a rollup gives the list of its locations, one a line.
+            found[key] = f"{found[key]}\n{place}" if found.get(key) and place else place
         for link in job.outputs:
             place = run_location(link.dataset, claim.dataid, root=job.root, runid=claim.runid)
             found[link.dataset.project, link.dataset.datasetid] = place
@@ -369,6 +376,15 @@ def exit_code(end: ChildEnd, result: Result) -> int:
     if isinstance(end, Stopped | Killed):
         return 128 + end.signal
     return 1
+
+
+def dataids_read(candidate: Candidate) -> dict[tuple[str, str], str]:
+    """Which dataids of each input the run reads, one a line."""
+    found: dict[tuple[str, str], str] = {}
+    for chunk in candidate.inputs:
+        key = chunk.key[:2]
+        found[key] = f"{found[key]}\n{chunk.key.dataid}" if key in found else chunk.key.dataid
+    return found
 
 
 def describe(verdict: Verdict) -> str:

@@ -1,18 +1,31 @@
 """A script as a job's work: its argv, and what it declared to write."""
 
+import time
+from collections.abc import Callable
+
 from opendataflow.domain.chunk import Manifest
+from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.job import Job
 from opendataflow.domain.run import Claim
+from opendataflow.errors import LeaseLost, StoreUnavailable
 from opendataflow.runner.runjob import Locations, Work
+from opendataflow.store.loop import LoopStore
 
 
-def script_work(job: Job, script: str, args: list[str]) -> Work:
-    """Run the script with these arguments, exactly as given; its outputs are recorded where they were declared."""
+def script_work(
+    job: Job, script: str, args: list[str], *, store: LoopStore | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Work:  # fmt: skip
+    """Run the script with these arguments, exactly as given; its outputs are recorded where they were declared.
+
+    Outputs whose dataset declares checks must pass them. `store` knows the chunks before, and is told that the run
+    still lives while a large output is read; `say` gets the warnings.
+    """
 
     def argv(_claim: Claim, _locations: Locations) -> list[str]:
         return [script, *args]
 
-    def manifests(_claim: Claim, locations: Locations) -> tuple[tuple[str, str, Manifest], ...]:
+    def manifests(claim: Claim, locations: Locations) -> tuple[tuple[str, str, Manifest], ...]:
         found = []
         for link in job.outputs:
             place = locations[link.dataset.project, link.dataset.datasetid]
@@ -21,8 +34,49 @@ def script_work(job: Job, script: str, args: list[str]) -> Work:
             else:
                 from opendataflow.runner.files import manifest_of
 
-                manifest = manifest_of(place)
+                manifest = audit_output(link.dataset, claim, manifest_of(place), root=job.root, store=store, say=say)
             found.append((link.dataset.project, link.dataset.datasetid, manifest))
         return tuple(found)
 
     return Work(argv, manifests)
+
+
+def audit_output(
+    dataset: Dataset, claim: Claim, manifest: Manifest, *, root: str, store: LoopStore | None,
+    say: Callable[[str], None],
+) -> Manifest:  # fmt: skip
+    """What a run wrote, after the checks of its dataset, or raise ChecksFailed. Without checks nothing is read."""
+    if dataset.definition is None or '"checks"' not in dataset.definition:
+        return manifest
+    from opendataflow.runner.checks import audited
+    from opendataflow.store.arrivals import earlier_rows
+
+    earlier = earlier_rows(store, dataset, claim.dataid) if store is not None else _none_before
+    beat = _beat(store, claim) if store is not None else _no_beat
+    return audited(
+        dataset, claim.dataid, manifest, root=root, earlier_rows=earlier, now=time.time(), say=say, beat=beat
+    )
+
+
+def _beat(store: LoopStore, claim: Claim) -> Callable[[], None]:
+    """Renews the lease whenever a third of it has passed: the child has ended, so nobody else does."""
+    renewed_at = time.monotonic()
+
+    def beat() -> None:
+        nonlocal renewed_at
+        if time.monotonic() - renewed_at > claim.lease_seconds / 3:
+            try:
+                store.renew(claim)
+            except (LeaseLost, StoreUnavailable):
+                pass  # the end of the run finds out, and publishes nothing then
+            renewed_at = time.monotonic()
+
+    return beat
+
+
+def _no_beat() -> None:
+    pass
+
+
+def _none_before(_last: int) -> list[int]:
+    return []

@@ -1,21 +1,23 @@
 """What every command that runs jobs starts with: the guard first, then the store, then what earlier runs left."""
 
-import json
 import os
 import select
 import time
 from collections.abc import Callable, Iterator
 
 from opendataflow.domain.job import Job
-from opendataflow.errors import ConfigurationError
+from opendataflow.errors import ConfigurationError, UsageError
 from opendataflow.project.address import Address
+from opendataflow.runner.due import make_due
 from opendataflow.runner.guard import Guard
 from opendataflow.runner.recover import recover_lost_runs, report_kept
 from opendataflow.runner.runjob import Outcome, Runner, Work
 from opendataflow.runner.supervise import Signals
 from opendataflow.store import open_store
+from opendataflow.store.loop import LoopStore
 
 TIDY_EVERY_SECONDS = 1.0
+FOLD_EVERY = 100  # of so many runs one brings the tally up to date
 
 
 def own_name() -> str:
@@ -29,10 +31,10 @@ class Session:
 
     def __init__(
         self, guard: Guard, signals: Signals, address: Address, jobid: str, *, say: Callable[[str], None],
-        out_fd: int = 1,
+        out_fd: int = 1, store: LoopStore | None = None,
     ) -> None:  # fmt: skip
         name = own_name()
-        store = open_store(address.store, actor=name, environment=address.environment)
+        store = store or open_store(address.store, actor=name, environment=address.environment)
         self.store = store
         self.job: Job = store.get_job(jobid, project=address.project)
         self.runner = Runner(store, guard, signals, work_folder=address.work, name=name, say=say, out_fd=out_fd)
@@ -51,24 +53,31 @@ class Session:
         recover_lost_runs(self.store, host=self.runner.host, say=self.say)
         self.store.wake_parked()
         if first:
-            self._expect_due()
+            make_due(self.store, self.job)
+        else:
+            self._fold()
 
-    def _expect_due(self) -> None:
-        if self.job.partitions is None or '"daily"' not in self.job.partitions:
-            return  # other schemes are complete when they are applied
-        yesterday = time.strftime("%Y-%m-%d", time.gmtime(time.time() - 86400))
-        if self.job.expected_upto is not None and self.job.expected_upto >= yesterday:
-            return
-        import datetime
+    def get_work(self, args: list[str]) -> Work:
+        """What a run of the job does: its script with these arguments, or its pipeline."""
+        if self.job.kind == "pipeline":
+            if args:
+                raise UsageError(f"{self.job.jobid} is a pipeline and takes no arguments")
+            from opendataflow.runner.pipeline import pipeline_work
 
-        from opendataflow.domain.partitions import expected_dataids
+            return pipeline_work(self.job, self.address.work)
+        from opendataflow.runner.script import script_work
 
-        today = datetime.datetime.now(datetime.UTC).date()
+        if self.job.script is None:
+            raise ConfigurationError(
+                f"job {self.job.jobid} names no script; "
+                f"give `script:` in project.yml, or use `RunJob path/to/{self.job.jobid}.sh`"
+            )
+        return script_work(self.job, get_script(os.path.join(self.job.home, self.job.script)), args)
 
-        due = expected_dataids(json.loads(self.job.partitions), today=today, after=self.job.expected_upto)
-        first = next(due, None)
-        if first is not None:
-            self.store.expect(self.job, _chain(first, due))
+    def _fold(self) -> None:
+        from opendataflow.store.tally import fold_if_due
+
+        fold_if_due(self.store)
 
     def run(self, work: Work, *, dataid: str | None, wait_seconds: float, cwd: str, go_on: bool = False) -> Outcome:
         """One run; while nothing is claimable, wait for up to so many seconds."""
@@ -79,6 +88,8 @@ class Session:
             outcome = self.runner.run_once(
                 self.job, work, dataid=dataid, cwd=cwd, passwords=self.passwords, go_on=go_on
             )
+            if outcome.runid is not None and outcome.runid % FOLD_EVERY == 0:
+                self._fold()
             can_wait = outcome.runid is None and 10 <= outcome.exit_code <= 14
             number = self.signals.received
             if can_wait and wait_seconds and number is not None:
@@ -100,11 +111,6 @@ class Session:
         if number is not None and outcome.runid is not None and outcome.exit_code == 0:
             told = f"stopped by signal {number}; nothing more was taken"
             yield Outcome(128 + number, "STOPPED", self.job.jobid, None, told)
-
-
-def _chain(first: str, rest: Iterator[str]) -> Iterator[str]:
-    yield first
-    yield from rest
 
 
 def _passwords(job: Job) -> dict[tuple[str, str], str]:

@@ -41,6 +41,7 @@ class Next(NamedTuple):
     candidate: Candidate
     verdict: Verdict
     owner: Owner
+    forced: bool = False  # a person takes it against the answers; the inputs that are READY are still locked
 
 
 class Transaction(Protocol):
@@ -138,12 +139,18 @@ class LoopStore(ABC):
         )
         return Job(*row[:4], json.loads(row[4]), *row[5:], links)  # type: ignore[call-arg]
 
+    def has_job(self, jobid: str, *, project: str | None = None) -> bool:
+        return bool(self.read("find_job", {"jobid": jobid, "project": project}))
+
     def expect(self, job: Job, dataids: Iterable[str]) -> None:
         """Give every expected dataid its row; rows that are there stay as they are."""
         last = None
         with self.transaction() as tx:
+            if job.mapped:
+                tx.run("freeze_chunks", {})
             for dataid in dataids:
-                tx.run("expect", {"project": job.project, "jobid": job.jobid, "dataid": dataid})
+                if tx.run("expect", {"project": job.project, "jobid": job.jobid, "dataid": dataid}) and job.mapped:
+                    self._map_in(tx, job, dataid)
                 last = dataid
             if last is not None:
                 tx.run("set_expected_upto", {"project": job.project, "jobid": job.jobid, "dataid": last})
@@ -155,7 +162,84 @@ class LoopStore(ABC):
         if job.partitions is not None and not is_dataid(json.loads(job.partitions), dataid):
             raise UsageError(f"{dataid!r} is not a dataid of {job.jobid}, whose partitions are {job.partitions}")
         with self.transaction() as tx:
-            tx.run("expect", {"project": job.project, "jobid": job.jobid, "dataid": dataid})
+            if job.mapped:
+                tx.run("freeze_chunks", {})
+            if tx.run("expect", {"project": job.project, "jobid": job.jobid, "dataid": dataid}) and job.mapped:
+                self._map_in(tx, job, dataid)
+
+    # Inputs by offset, window, rollup or all ---------------------------------------------------------------------
+    def map_new(self, job: Job, *, limit: int = 1000) -> None:
+        """Write down what new dataids of the job read, where that is not the same dataid; count what is missing."""
+        of_job = {"project": job.project, "jobid": job.jobid}
+        while job.mapped and (rows := self.read("unmapped", {**of_job, "limit": limit})):
+            with self.transaction() as tx:
+                tx.run("freeze_chunks", {})
+                for (dataid,) in rows:
+                    self._map_in(tx, job, dataid)
+        lowest = self.read("lowest_open", of_job) if any(link.map == "all" for link in job.mapped) else []
+        for (dataid,) in lowest:
+            if dataid is None:
+                continue
+            reads = sum(len(dataids) for _, dataids in self._reads(job, dataid))
+            if self.read("count_inputs", {**of_job, "dataid": dataid})[0][0] != reads:  # more is expected by now
+                self.recount(job, dataid)
+
+    def _reads(self, job: Job, dataid: str) -> list[tuple[Link, tuple[str, ...]]]:
+        from datetime import UTC, datetime
+
+        from opendataflow.domain.maps import mapped_dataids
+
+        found = []
+        for link in job.mapped:
+            scheme = link.dataset.partitions
+            known: list[str] = []
+            if link.map == "all" and (scheme is None or "sequence" in scheme):
+                of_dataset = {"project": link.dataset.project, "datasetid": link.dataset.datasetid}
+                known = [row[0] for row in self.read("known_dataids", of_dataset)]
+            dataids = mapped_dataids(
+                link.map, dataid, scheme=json.loads(job.partitions or "null"),
+                input_scheme=json.loads(scheme or "null"), now=datetime.fromtimestamp(self.clock(), UTC), known=known,
+            )  # fmt: skip
+            found.append((link, dataids))
+        return found
+
+    def _map_in(self, tx: Transaction, job: Job, dataid: str) -> None:
+        key = {"project": job.project, "jobid": job.jobid, "dataid": dataid}
+        tx.run("forget_inputs", key)
+        position = 0
+        for link, dataids in self._reads(job, dataid):
+            of_link = {"dataset_project": link.dataset.project, "datasetid": link.dataset.datasetid}
+            for one in dataids:
+                edge = {**of_link, "project": job.project, "jobid": job.jobid, "job_dataid": dataid}
+                tx.run("add_input", {**edge, "dataid": one, "position": position})
+                position += 1
+        tx.run("mapped", key)
+        tx.run("recount", key)
+
+    # Clocks ---------------------------------------------------------------------------------------------------
+    def latest_slot(self, dataset: Dataset) -> str | None:
+        of_dataset = {"project": dataset.project, "datasetid": dataset.datasetid}
+        return self.read("latest_slot", of_dataset)[0][0]  # type: ignore[no-any-return]
+
+    def open_slots(self, dataset: Dataset, names: Iterable[str]) -> int:
+        """Declare slots of a clock READY; those that are there stay as they are. Returns how many are new."""
+        of_dataset = {"project": dataset.project, "datasetid": dataset.datasetid}
+        opened = 0
+        with self.transaction() as tx:
+            tx.run("freeze_chunks", {})
+            readers = tx.rows("readers_of_clock", of_dataset)
+            for name in names:
+                if not tx.run("open_slot", {**of_dataset, "dataid": name, "now": self.time()}):
+                    continue
+                opened += 1
+                for project, jobid in readers:  # other inputs may have been there before the slot began
+                    tx.run("recount", {"project": project, "jobid": jobid, "dataid": name})
+        return opened
+
+    def skip_missed(self, job: Job, latest: str) -> int:
+        """For a job that catches up with the latest slot only: forget the earlier ones that were never begun."""
+        with self.transaction() as tx:
+            return tx.run("skip_missed", {"project": job.project, "jobid": job.jobid, "dataid": latest})
 
     # Finding work ---------------------------------------------------------------------------------------------
     def wake_parked(self) -> None:
@@ -188,22 +272,33 @@ class LoopStore(ABC):
         of_job = {"project": job.project, "jobid": job.jobid}
         rows = self.read(name, {**of_job, **extra})
         running = self.read("running_of", of_job)[0][0] if rows and job.concurrency is not None else 0
-        return [new_candidate(job, row, self._facts(row, {**of_job, "dataid": row[0]}), running) for row in rows]
+        # What can be claimed belongs to a job that is not held as a whole.
+        paused = self.read("paused_by", of_job)[0][0] or "" if rows and name != "next_claimable" else ""
+        earlier = self.read("lowest_open", of_job)[0][0] if rows and job.strict else None
+        return [
+            new_candidate(job, row, self._facts(job, row, {**of_job, "dataid": row[0]}), running, paused, earlier)
+            for row in rows
+        ]
 
-    def _facts(self, _row: Row, of_dataid: Params) -> list[Row]:
+    def _facts(self, job: Job, _row: Row, of_dataid: Params) -> list[Row]:
         """The rows of a candidate's input and output chunks."""
-        return self.read("facts_of", of_dataid)
+        found = self.read("facts_of", of_dataid)
+        return found + self.read("mapped_facts_of", of_dataid) if job.mapped else found
 
     # Claiming -------------------------------------------------------------------------------------------------
-    def claim(self, job: Job, candidate: Candidate, verdict: Verdict, owner: Owner) -> Claim | None:
+    def claim(
+        self, job: Job, candidate: Candidate, verdict: Verdict, owner: Owner, *, forced: bool = False
+    ) -> Claim | None:
         """Take the dataid with its answers, outputs exclusive and inputs shared; None when anything moved since."""
         with self.transaction() as tx:
-            return self._claim_in(tx, Next(job, candidate, verdict, owner))
+            return self._claim_in(tx, Next(job, candidate, verdict, owner, forced))
 
     def _claim_in(self, tx: Transaction, wanted: "Next") -> Claim | None:
-        job, candidate, verdict, owner = wanted
+        job, candidate, verdict, owner, forced = wanted
         key = {"project": job.project, "jobid": job.jobid, "dataid": candidate.dataid}
         now = self.time()
+        if job.strict and not forced and tx.rows("lowest_open", key)[0][0] != candidate.dataid:
+            return None
         for chunk in candidate.inputs:
             if not tx.rows("is_input_unchanged", {**chunk.key._asdict(), "version": chunk.version}):
                 return None
@@ -216,15 +311,15 @@ class LoopStore(ABC):
         taken = tx.run(
             "take",
             {**key, "runid": runid, "owner": owner.name, "host": owner.host, "now": now,
-             "lease_until": self.time(job.lease_seconds)},
+             "lease_until": self.time(job.lease_seconds), "forced": forced},
         )  # fmt: skip
         if not taken:
             return None
         attempt, deaths = tx.rows("attempts_of", key)[0]
         tx.run(
             "insert_run",
-            {**key, "runid": runid, "attempt": attempt, "owner": owner.name, "host": owner.host, "pid": owner.pid,
-             "pid_started": owner.pid_started, "guard_pid": owner.guard_pid, "guard_started": owner.guard_started,
+            {**key, "runid": runid, "attempt": attempt, "forced": forced, "owner": owner.name, "host": owner.host,
+             "pid": owner.pid, "pid_started": owner.pid_started, "guard_pid": owner.guard_pid, "guard_started": owner.guard_started,
              "now": now, "answers": verdict_json(verdict), "inputs": json.dumps(inputs_read(candidate))},
         )  # fmt: skip
         for output in candidate.outputs:
@@ -341,6 +436,8 @@ class LoopStore(ABC):
         key = {"project": job.project, "jobid": job.jobid}
         with self.transaction() as tx:
             tx.run("freeze_chunks", {})
+            if job.mapped and dataid is not None:
+                self._map_in(tx, job, dataid)
             recount_in(tx, key, dataid)
 
 

@@ -48,6 +48,10 @@ def without_password(url: str) -> str:
     """The address as it may be shown."""
     scheme, separator, rest = url.partition("://")
     credentials, at, host = rest.rpartition("@")
-    if not at or ":" not in credentials:
-        return url
-    return f"{scheme}{separator}{credentials.partition(':')[0]}:***@{host}"
+    if at and ":" in credentials:
+        url = f"{scheme}{separator}{credentials.partition(':')[0]}:***@{host}"
+    if "password=" in url:
+        import re
+
+        url = re.sub(r"([?&]password=)[^&]*", r"\1***", url)
+    return url

@@ -1,19 +1,21 @@
 """The team's store: PostgreSQL. Claim and finish are one function call each; leases use the database's clock."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg.adapt import Loader
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.string import TextLoader
 
+from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.ending import End, decide_ends
 from opendataflow.domain.job import Candidate, Job
 from opendataflow.domain.questions import Verdict
 from opendataflow.domain.run import Claim, Ending, Finished, LostRun, Owner, Result, RunStatus
-from opendataflow.errors import StoreUnavailable, UsageError
+from opendataflow.errors import ConfigurationError, StoreUnavailable, UsageError
 from opendataflow.store.loop import LoopStore, Next
 from opendataflow.store.open import without_password
 from opendataflow.store.rows import Params, Row, claim_key, inputs_read, lease_lost, new_claim, verdict_json
@@ -58,6 +60,13 @@ class PostgresStore(LoopStore):
         self._address = url
         self._open: psycopg.Connection[Any] | None = None
         self._cursor: psycopg.Cursor[Any] | None = None
+        try:
+            self._options = str(conninfo_to_dict(url).get("options") or "")
+        except psycopg.ProgrammingError:  # its text may repeat a piece of the password
+            raise ConfigurationError(
+                "the store's address is not one that PostgreSQL understands; "
+                "special characters of a password are percent-encoded"
+            ) from None
         with self._explained():
             self._connected()
 
@@ -79,7 +88,7 @@ class PostgresStore(LoopStore):
             autocommit=True,
             connect_timeout=CONNECT_SECONDS,
             application_name=f"dataflow {self.actor}"[:63],
-            options=" ".join(f"-c {name}={_escaped(value)}" for name, value in settings.items()),
+            options=" ".join([self._options, *(f"-c {name}={_escaped(value)}" for name, value in settings.items())]),
             prepare_threshold=1,
         )
         connection.adapters.register_loader("timestamptz", _UtcText)
@@ -137,11 +146,13 @@ class PostgresStore(LoopStore):
         return []  # PostgreSQL checks its own pages
 
     # The hot verbs, each one round trip ------------------------------------------------------------------------
-    def _facts(self, row: Row, _of_dataid: Params) -> list[Row]:
+    def _facts(self, _job: Job, row: Row, _of_dataid: Params) -> list[Row]:
         return json.loads(row[7])  # type: ignore[no-any-return]
 
-    def claim(self, job: Job, candidate: Candidate, verdict: Verdict, owner: Owner) -> Claim | None:
-        wanted = Next(job, candidate, verdict, owner)
+    def claim(
+        self, job: Job, candidate: Candidate, verdict: Verdict, owner: Owner, *, forced: bool = False
+    ) -> Claim | None:
+        wanted = Next(job, candidate, verdict, owner, forced)
         return _claimed(wanted, self._call("claim", _claim_request(wanted)))
 
     def finish(self, claim: Claim, result: Result) -> Finished:
@@ -156,6 +167,16 @@ class PostgresStore(LoopStore):
     # Clashes of the slower verbs are done again too.
     def wake_parked(self) -> None:
         self._again(super().wake_parked)
+
+    def map_new(self, job: Job, *, limit: int = 1000) -> None:
+        self._again(lambda: super(PostgresStore, self).map_new(job, limit=limit))
+
+    def open_slots(self, dataset: Dataset, names: Iterable[str]) -> int:
+        names = list(names)
+        return self._again(lambda: super(PostgresStore, self).open_slots(dataset, names))
+
+    def recount(self, job: Job, dataid: str | None = None) -> None:
+        self._again(lambda: super(PostgresStore, self).recount(job, dataid))
 
     def refuse(self, job: Job, dataid: str, verdict: Verdict, *, park: bool) -> None:
         self._again(lambda: super(PostgresStore, self).refuse(job, dataid, verdict, park=park))
@@ -194,6 +215,11 @@ class PostgresStore(LoopStore):
             yield
         except _CLASHES:
             raise
+        except (psycopg.errors.DuplicateTable, psycopg.errors.InvalidSchemaName) as error:
+            raise ConfigurationError(
+                f"{self.url}: {error.diag.message_primary}; the store needs a schema of its own "
+                "(CREATE SCHEMA …), apart from the tables of the original OpenDataFlow"
+            ) from error
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise StoreUnavailable(f"the store {self.url} cannot be used: {reason}") from error
@@ -201,10 +227,12 @@ class PostgresStore(LoopStore):
 
 def _claim_request(wanted: Next) -> tuple[str, str]:
     """One JSON text instead of twenty parameters: cheaper to send, and to take apart once."""
-    job, candidate, verdict, owner = wanted
+    job, candidate, verdict, owner, forced = wanted
+    flags = {name: True for name, is_set in (("forced", forced), ("strict", job.strict and not forced)) if is_set}
     return (
         json.dumps(
             {
+                **flags,
                 "project": job.project,
                 "jobid": job.jobid,
                 "dataid": candidate.dataid,

@@ -23,34 +23,43 @@ def _rows(names: str, rows: list[Row]) -> list[dict[str, Any]]:
 
 
 # Registration ---------------------------------------------------------------------------------------------------------
-def apply(store: LoopStore, wanted: Registration, *, today: datetime.date, dry_run: bool = False) -> list[str]:
+def apply(store: LoopStore, wanted: Registration, *, now: datetime.datetime, dry_run: bool = False) -> list[str]:
     """Make the store hold exactly what the project declares; returns what changed, one line each."""
     changes: list[str] = []
     with store.transaction(file="registry") as tx:
         tx.run("stamp_environment", {"environment": wanted.environment})
-        now = store.time()
+        stamp = store.time()
         of = {"project": wanted.project}
-        _apply_datasets(tx, wanted, changes, now)
+        _apply_datasets(tx, wanted, changes, stamp)
+        other_data = bool(changes)
         _refuse_other_producers(tx, wanted)
         known_jobs = {row[1]: tuple(row[2:]) for row in tx.rows("jobs_of", of)}
         known_links = defaultdict(list)
         for jobid, *link in tx.rows("job_links_of", of):
             known_links[jobid].append(tuple(link))
-        tx.run("put_project", {**of, "name": wanted.name, "root": wanted.root, "home": wanted.home, "now": now})
+        tx.run("put_project", {**of, "name": wanted.name, "root": wanted.root, "home": wanted.home, "now": stamp})
         for job in wanted.jobs:
-            _apply_job(tx, wanted.project, job, known_jobs.get(job.jobid), known_links[job.jobid], changes, now)
+            _apply_job(tx, wanted.project, job, known_jobs.get(job.jobid), known_links[job.jobid], changes, stamp)
         for jobid in sorted(known_jobs.keys() - {job.jobid for job in wanted.jobs}):
             tx.run("delete_links", {**of, "jobid": jobid})
             tx.run("delete_job", {**of, "jobid": jobid})
             changes.append(f"- job {jobid} (its history stays)")
         for job in wanted.jobs:
-            _expect(tx, wanted.project, job, today)
-            if job.jobid in known_jobs and known_jobs[job.jobid][3] != job.partitions:
+            _expect(tx, wanted.project, job, now)
+            mapped = any(link.map not in ("same", "full") for link in job.links)
+            other_scheme = job.jobid in known_jobs and known_jobs[job.jobid][3] != job.partitions
+            if other_scheme or (mapped and other_data):
                 # A dataid that left the scheme and is back has inputs that were READY before it.
                 tx.run("freeze_chunks", {})
+                if mapped:
+                    tx.run("forget_inputs", {**of, "jobid": job.jobid, "dataid": None})
+                    tx.run("unmap", {**of, "jobid": job.jobid})
                 recount_in(tx, {**of, "jobid": job.jobid}, None)
         if dry_run:
             raise _DryRun(changes)
+    for job in wanted.jobs:
+        if any(link.map not in ("same", "full") for link in job.links):
+            store.map_new(store.get_job(job.jobid, project=wanted.project))
     return changes
 
 
@@ -60,10 +69,10 @@ class _DryRun(Exception):
         self.changes = changes
 
 
-def plan(store: LoopStore, wanted: Registration, *, today: datetime.date) -> list[str]:
+def plan(store: LoopStore, wanted: Registration, *, now: datetime.datetime) -> list[str]:
     """What `apply` would change; nothing is."""
     try:
-        return apply(store, wanted, today=today, dry_run=True)
+        return apply(store, wanted, now=now, dry_run=True)
     except _DryRun as dry:
         return dry.changes
 
@@ -109,8 +118,9 @@ def _apply_job(
     of = {"project": project, "jobid": job.jobid}
     fields = job._asdict()
     links: tuple[LinkSpec, ...] = fields.pop("links")
+    declared = tuple(fields.values())[1:]
     relinked = [tuple(link) for link in sorted(links, key=lambda one: one.itemtype)] != known_links
-    if known != tuple(job[1:-1]):
+    if known != declared:
         tx.run("put_job", {**of, **fields, "now": now})
     elif not relinked:
         return
@@ -121,8 +131,10 @@ def _apply_job(
         tx.run("delete_links", of)
         for position, link in enumerate(links):
             tx.run("put_link", {**of, **link._asdict(), "position": position})
+        tx.run("forget_inputs", {**of, "dataid": None})
         tx.run("recount_shared", of)
         tx.run("adopt_ready", of)
+        tx.run("unmap", of)
         recount_in(tx, of, None)
     if known is not None and known[3] != job.partitions and job.partitions is not None:
         scheme = json.loads(job.partitions)
@@ -131,13 +143,13 @@ def _apply_job(
                 tx.run("delete_untouched", {**of, "dataid": row[0]})
 
 
-def _expect(tx: Transaction, project: str, job: JobSpec, today: datetime.date) -> None:
+def _expect(tx: Transaction, project: str, job: JobSpec, now: datetime.datetime) -> None:
     if job.partitions is None:
         return
     of = {"project": project, "jobid": job.jobid}
     upto = tx.rows("expected_upto", of)[0][0]
     last = None
-    for last in expected_dataids(json.loads(job.partitions), today=today, after=upto):
+    for last in expected_dataids(json.loads(job.partitions), now=now, after=upto):
         tx.run("expect", {**of, "dataid": last})
     if last is not None:
         tx.run("set_expected_upto", {**of, "dataid": last})
@@ -199,24 +211,6 @@ def resubmit(store: LoopStore, project: str, jobid: str, dataids: list[str]) -> 
 
 
 # Reports --------------------------------------------------------------------------------------------------------------
-def counts(store: LoopStore, *, project: str | None) -> dict[str, dict[str, dict[str, int]]]:
-    """How many dataids of each job, and chunks of each dataset, stand in each status."""
-    found: dict[str, dict[str, dict[str, int]]] = {"jobs": {}, "datasets": {}}
-    for _, jobid, status, number, expired in store.read(
-        "job_counts", {"project": project, "now": store.time()}, file="registry"
-    ):
-        row = found["jobs"].setdefault(jobid, {})
-        if status is not None:
-            row[status] = number
-        if expired:
-            row["EXPIRED"] = expired
-    for _, datasetid, status, number in store.read("chunk_counts", {"project": project}, file="registry"):
-        row = found["datasets"].setdefault(datasetid, {})
-        if status is not None:
-            row[status] = number
-    return found
-
-
 _JOB_ROW = "project jobid dataid status waiting attempts runid owner lease_until parked_until modified"
 _RUN = (
     "runid project jobid dataid attempt status owner claimed_at ended_at exit_code message answers inputs "
@@ -255,6 +249,9 @@ def history_of(store: LoopStore, project: str, kind: str, name: str, dataid: str
     return _rows(names, store.read("history_of", params, file="registry"))
 
 
+RECOUNT_ALL = ("freeze_history", "empty_tally", "count_all", "tally_upto")
+
+
 # Checking -------------------------------------------------------------------------------------------------------------
 def check(store: LoopStore, *, repair: bool) -> list[str]:
     """What is wrong with the store, one line each; with `repair`, counters and stray locks are set right.
@@ -286,6 +283,11 @@ def _problems(rows: Callable[[str], list[Row]]) -> Iterator[tuple[str, list[tupl
         yield (
             f"{jobid}/{dataid} waits for {waiting} inputs by its counter, {counted} by its chunks",
             [("recount", {"project": project, "jobid": jobid, "dataid": dataid})],
+        )
+    for kind, _, name, status, told, counted in rows("wrong_tally"):
+        yield (
+            f"{kind} {name} has {told} {status} by the tally, {counted} when counted",
+            [(name, {}) for name in RECOUNT_ALL],
         )
     for project, datasetid, dataid, reader in rows("orphan_locks"):
         key = {"project": project, "datasetid": datasetid, "dataid": dataid, "reader": reader}

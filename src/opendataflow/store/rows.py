@@ -27,7 +27,9 @@ def utc_text(seconds: float) -> str:
     return f"{_utc_second(whole)}.{int((seconds - whole) * 1000):03d}Z"
 
 
-def new_candidate(job: Job, row: Row, facts: list[Row], running: int) -> Candidate:
+def new_candidate(
+    job: Job, row: Row, facts: list[Row], running: int, paused_by: str = "", earlier: str | None = None
+) -> Candidate:
     dataid, status, waiting, attempts, parked_until, owner, lease_until = row[:7]
     inputs, outputs = [], []
     for itemtype, project, datasetid, of_dataid, chunk, *rest, readers in facts:
@@ -38,7 +40,7 @@ def new_candidate(job: Job, row: Row, facts: list[Row], running: int) -> Candida
             outputs.append(Output(key, state, readers or ""))
     return Candidate(
         job.jobid, dataid, JobStatus(status), waiting, attempts, parked_until, owner, lease_until, running,
-        tuple(inputs), tuple(outputs),
+        tuple(inputs), tuple(outputs), paused_by, earlier,
     )  # fmt: skip
 
 

@@ -12,20 +12,20 @@ SELECT nextval('run_token')
 
 -- name: find_job
 SELECT j.project, j.jobid, j.kind, j.script, j.definition, j.partitions, j.expected_upto, j.lease_seconds,
-       j.timeout_seconds, j.retries_max, j.backoff_seconds, j.concurrency, p.root, p.home
+       j.timeout_seconds, j.retries_max, j.backoff_seconds, j.concurrency, j.strict, j.catchup, p.root, p.home
 FROM job j JOIN project p ON p.project = j.project
 WHERE j.jobid = %(jobid)s AND (%(project)s::text IS NULL OR j.project = %(project)s)
 
 -- name: links_of
 SELECT l.itemtype, l.map, d.project, d.datasetid, d.hostname, d.database, d.schemaname, d.tablename, d.username,
-       d.encryptedpass, d.location, d.format, d.partitions, d.definition
+       d.encryptedpass, d.location, d.format, d.partitions, d.definition, d.clock
 FROM job_dataset l JOIN dataset d ON d.project = l.dataset_project AND d.datasetid = l.datasetid
 WHERE l.project = %(project)s AND l.jobid = %(jobid)s
 ORDER BY l.itemtype, l.position
 
 -- name: expect
-INSERT INTO job_status (project, jobid, dataid, waiting)
-SELECT project, jobid, %(dataid)s, same_inputs FROM job WHERE project = %(project)s AND jobid = %(jobid)s
+INSERT INTO job_status (project, jobid, dataid, waiting, unmapped)
+SELECT project, jobid, %(dataid)s, same_inputs, (mapped_inputs > 0)::integer FROM job WHERE project = %(project)s AND jobid = %(jobid)s
 ON CONFLICT (project, jobid, dataid) DO NOTHING
 
 -- name: set_expected_upto
@@ -45,7 +45,8 @@ SELECT s.dataid, s.status, s.waiting, s.attempts, s.parked_until, s.owner, s.lea
 FROM (SELECT * FROM job_status s
       WHERE s.project = %(project)s AND s.jobid = %(jobid)s
         AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting <= 0 AND s.parked_until IS NULL
-        AND (SELECT shared_waiting FROM job WHERE project = %(project)s AND jobid = %(jobid)s) <= 0
+        AND (SELECT shared_waiting FROM job
+             WHERE project = %(project)s AND jobid = %(jobid)s AND paused_by IS NULL) <= 0
         AND NOT EXISTS (
             SELECT 1 FROM job_dataset o JOIN datastatus r
                 ON r.project = o.dataset_project AND r.datasetid = o.datasetid AND r.dataid = s.dataid
@@ -154,37 +155,155 @@ WHERE project = %(project)s AND jobid = %(jobid)s AND dataid = %(dataid)s AND ru
 
 -- name: recount
 -- Only where a counter is seen to be wrong, or a job's inputs changed: chunks that are READY now, counted.
-UPDATE job_status
-SET waiting = (SELECT count(*) FROM job_dataset l
-               WHERE l.project = job_status.project AND l.jobid = job_status.jobid AND l.itemtype = 'IN'
-                 AND l.map = 'same'
-                 AND NOT EXISTS (SELECT 1 FROM datastatus c
-                                 WHERE c.project = l.dataset_project AND c.datasetid = l.datasetid
-                                   AND c.dataid = job_status.dataid AND c.locktype = 'OUT' AND c.reader = ''
-                                   AND c.status = 'READY'))
-WHERE project = %(project)s AND jobid = %(jobid)s AND (%(dataid)s::text IS NULL OR dataid = %(dataid)s)
+UPDATE job_status s SET waiting = w.waiting
+FROM counted_waiting w
+WHERE s.project = %(project)s AND s.jobid = %(jobid)s AND (%(dataid)s::text IS NULL OR s.dataid = %(dataid)s)
+  AND w.project = s.project AND w.jobid = s.jobid AND w.dataid = s.dataid
 
 -- name: recount_shared
-UPDATE job
-SET same_inputs = (SELECT count(*) FROM job_dataset l
-                   WHERE l.project = job.project AND l.jobid = job.jobid AND l.itemtype = 'IN' AND l.map = 'same'),
-    shared_waiting = (SELECT count(*) FROM job_dataset l
-                      WHERE l.project = job.project AND l.jobid = job.jobid AND l.itemtype = 'IN' AND l.map = 'full'
-                        AND NOT EXISTS (SELECT 1 FROM datastatus c
-                                        WHERE c.project = l.dataset_project AND c.datasetid = l.datasetid
-                                          AND c.dataid = 'full' AND c.locktype = 'OUT' AND c.reader = ''
-                                          AND c.status = 'READY'))
-WHERE project = %(project)s AND jobid = %(jobid)s
+UPDATE job j SET (same_inputs, mapped_inputs, shared_waiting, clocked) =
+    (SELECT c.same_inputs, c.mapped_inputs, c.shared_waiting, c.clocked FROM link_counts c
+     WHERE c.project = j.project AND c.jobid = j.jobid)
+WHERE j.project = %(project)s AND j.jobid = %(jobid)s
 
 -- name: adopt_ready
 -- Rows for dataids that arrived before the job was registered.
-INSERT INTO job_status (project, jobid, dataid, waiting)
-SELECT DISTINCT j.project, j.jobid, c.dataid, j.same_inputs
+INSERT INTO job_status (project, jobid, dataid, waiting, unmapped)
+SELECT DISTINCT j.project, j.jobid, c.dataid, j.same_inputs, (j.mapped_inputs > 0)::integer
 FROM job j JOIN job_dataset l ON l.project = j.project AND l.jobid = j.jobid AND l.itemtype = 'IN' AND l.map = 'same'
      JOIN datastatus c ON c.project = l.dataset_project AND c.datasetid = l.datasetid AND c.locktype = 'OUT'
                           AND c.status = 'READY'
+     JOIN dataset d ON d.project = c.project AND d.datasetid = c.datasetid
 WHERE j.project = %(project)s AND j.jobid = %(jobid)s
+  -- Of a clock only the current slot: a new job does not start with the past.
+  AND (j.clocked = 0 AND d.clock IS NULL OR d.clock IS NOT NULL AND c.dataid = (SELECT max(k.dataid) FROM datastatus k
+                                      WHERE k.project = c.project AND k.datasetid = c.datasetid AND k.locktype = 'OUT'))
 ON CONFLICT (project, jobid, dataid) DO NOTHING
+
+-- name: lowest_open
+SELECT lowest_open(%(project)s, %(jobid)s)
+
+-- name: paused_by
+SELECT paused_by FROM job WHERE project = %(project)s AND jobid = %(jobid)s
+
+-- name: unmapped
+SELECT dataid FROM job_status WHERE project = %(project)s AND jobid = %(jobid)s AND unmapped = 1
+ORDER BY sortkey LIMIT %(limit)s
+
+-- name: unmap
+-- Its inputs are other ones now: what it reads is found again before it runs.
+UPDATE job_status
+SET unmapped = (SELECT (mapped_inputs > 0)::integer FROM job WHERE project = %(project)s AND jobid = %(jobid)s)
+WHERE project = %(project)s AND jobid = %(jobid)s
+
+-- name: forget_inputs
+DELETE FROM job_input
+WHERE project = %(project)s AND jobid = %(jobid)s AND (%(dataid)s::text IS NULL OR job_dataid = %(dataid)s)
+
+-- name: add_input
+INSERT INTO job_input (dataset_project, datasetid, dataid, project, jobid, job_dataid, position)
+VALUES (%(dataset_project)s, %(datasetid)s, %(dataid)s, %(project)s, %(jobid)s, %(job_dataid)s, %(position)s)
+
+-- name: mapped
+UPDATE job_status SET unmapped = 0 WHERE project = %(project)s AND jobid = %(jobid)s AND dataid = %(dataid)s
+
+-- name: known_dataids
+SELECT dataid FROM datastatus
+WHERE project = %(project)s AND datasetid = %(datasetid)s AND locktype = 'OUT' AND reader = ''
+
+-- name: highest_open
+SELECT dataid FROM (
+    SELECT * FROM (
+        SELECT dataid, sortkey FROM job_status
+        WHERE project = %(project)s AND jobid = %(jobid)s
+          AND (status = 'HOLD' OR (status IN ('PENDING', 'RESUBMIT') AND (waiting > 0 OR parked_until IS NOT NULL)))
+        ORDER BY sortkey DESC, dataid DESC LIMIT 1) a
+    UNION ALL
+    SELECT * FROM (
+        SELECT dataid, sortkey FROM job_status
+        WHERE project = %(project)s AND jobid = %(jobid)s
+          AND status IN ('PENDING', 'RESUBMIT') AND waiting <= 0 AND parked_until IS NULL
+        ORDER BY sortkey DESC, dataid DESC LIMIT 1) b) x
+ORDER BY sortkey DESC, dataid DESC LIMIT 1
+
+-- name: count_inputs
+SELECT count(*) FROM job_input WHERE project = %(project)s AND jobid = %(jobid)s AND job_dataid = %(dataid)s
+
+-- name: latest_slot
+SELECT max(dataid) FROM datastatus WHERE project = %(project)s AND datasetid = %(datasetid)s AND locktype = 'OUT'
+
+-- name: open_slot
+-- However many runners see the slot begin, it is opened once.
+INSERT INTO datastatus (project, datasetid, dataid, locktype, status, modified)
+VALUES (%(project)s, %(datasetid)s, %(dataid)s, 'OUT', 'READY', from_now(%(now)s))
+ON CONFLICT (project, datasetid, dataid, locktype, reader) DO NOTHING
+
+-- name: readers_of_clock
+SELECT project, jobid FROM job_dataset
+WHERE dataset_project = %(project)s AND datasetid = %(datasetid)s AND itemtype = 'IN' AND map = 'same'
+
+-- name: skip_missed
+-- catchup: latest. What was never begun is left out; what ran, failed or is held stays.
+DELETE FROM job_status
+WHERE project = %(project)s AND jobid = %(jobid)s AND status = 'PENDING' AND runid IS NULL AND dataid < %(dataid)s
+  AND status IN ('PENDING', 'RESUBMIT')
+
+-- name: freeze_history
+LOCK TABLE history IN SHARE MODE
+
+-- name: tally_behind
+-- How many changes are not in the tally yet.
+SELECT coalesce((SELECT max(id) FROM history), 0) - (SELECT n FROM tally WHERE kind = '')
+
+-- name: fold_tally
+INSERT INTO tally (kind, project, name, status, n)
+SELECT kind, project, name, status, sum(n) FROM (
+    SELECT kind, project, name, old_status AS status, -1 AS n FROM history
+    WHERE id > (SELECT n FROM tally WHERE kind = '') AND old_status IS NOT NULL AND NOT (kind = 'job' AND old_status = 'PENDING')
+    UNION ALL
+    SELECT kind, project, name, new_status, 1 FROM history
+    WHERE id > (SELECT n FROM tally WHERE kind = '') AND new_status IS NOT NULL AND NOT (kind = 'job' AND new_status = 'PENDING')) m
+WHERE true GROUP BY kind, project, name, status HAVING sum(n) <> 0
+ON CONFLICT (kind, project, name, status) DO UPDATE SET n = tally.n + excluded.n
+
+-- name: tally_upto
+UPDATE tally SET n = coalesce((SELECT max(id) FROM history), 0) WHERE kind = ''
+
+-- name: tally_counts
+-- The tally, and what changed since. PENDING dataids are not in the history: they are counted where they wait.
+SELECT kind, project, name, status, sum(n) FROM (
+    SELECT kind, project, name, status, n FROM tally WHERE kind <> ''
+    UNION ALL
+    SELECT kind, project, name, old_status AS status, -1 AS n FROM history
+    WHERE id > (SELECT n FROM tally WHERE kind = '') AND old_status IS NOT NULL AND NOT (kind = 'job' AND old_status = 'PENDING')
+    UNION ALL
+    SELECT kind, project, name, new_status, 1 FROM history
+    WHERE id > (SELECT n FROM tally WHERE kind = '') AND new_status IS NOT NULL AND NOT (kind = 'job' AND new_status = 'PENDING')
+    UNION ALL
+    SELECT 'job', project, jobid, 'PENDING', count(*) FROM job_status
+    WHERE status IN ('PENDING', 'RESUBMIT') AND waiting <= 0 AND parked_until IS NULL AND status = 'PENDING'
+    GROUP BY project, jobid
+    UNION ALL
+    SELECT 'job', project, jobid, 'PENDING', count(*) FROM job_status
+    WHERE (status = 'HOLD' OR (status IN ('PENDING', 'RESUBMIT') AND (waiting > 0 OR parked_until IS NOT NULL)))
+      AND status = 'PENDING'
+    GROUP BY project, jobid
+    UNION ALL
+    SELECT 'job', project, jobid, 'EXPIRED', count(*) FROM job_status
+    WHERE status = 'RUNNING' AND lease_until < from_now(%(now)s) GROUP BY project, jobid) m
+WHERE %(project)s::text IS NULL OR project = %(project)s
+GROUP BY kind, project, name, status HAVING sum(n) > 0
+
+-- name: empty_tally
+DELETE FROM tally WHERE kind <> ''
+
+-- name: count_all
+-- The slow way, once after a repair.
+INSERT INTO tally (kind, project, name, status, n)
+SELECT 'job', project, jobid, status, count(*) FROM job_status WHERE status <> 'PENDING' GROUP BY project, jobid, status
+UNION ALL
+SELECT 'chunk', project, datasetid, status, count(*) FROM datastatus WHERE locktype = 'OUT'
+GROUP BY project, datasetid, status
 
 -- name: freeze_chunks
 -- Counting is exact only while no chunk moves; SQLite's write lock does this by itself.

@@ -19,20 +19,20 @@ UPDATE store SET last_token = last_token + 1
 
 -- name: find_job
 SELECT j.project, j.jobid, j.kind, j.script, j.definition, j.partitions, j.expected_upto, j.lease_seconds,
-       j.timeout_seconds, j.retries_max, j.backoff_seconds, j.concurrency, p.root, p.home
+       j.timeout_seconds, j.retries_max, j.backoff_seconds, j.concurrency, j.strict, j.catchup, p.root, p.home
 FROM job j JOIN project p ON p.project = j.project
 WHERE j.jobid = :jobid AND (:project IS NULL OR j.project = :project)
 
 -- name: links_of
 SELECT l.itemtype, l.map, d.project, d.datasetid, d.hostname, d.database, d.schemaname, d.tablename, d.username,
-       d.encryptedpass, d.location, d.format, d.partitions, d.definition
+       d.encryptedpass, d.location, d.format, d.partitions, d.definition, d.clock
 FROM job_dataset l JOIN dataset d ON d.project = l.dataset_project AND d.datasetid = l.datasetid
 WHERE l.project = :project AND l.jobid = :jobid
 ORDER BY l.itemtype, l.position
 
 -- name: expect
-INSERT INTO job_status (project, jobid, dataid, waiting)
-SELECT project, jobid, :dataid, same_inputs FROM job WHERE project = :project AND jobid = :jobid
+INSERT INTO job_status (project, jobid, dataid, waiting, unmapped)
+SELECT project, jobid, :dataid, same_inputs, mapped_inputs > 0 FROM job WHERE project = :project AND jobid = :jobid
 ON CONFLICT (project, jobid, dataid) DO NOTHING
 
 -- name: set_expected_upto
@@ -52,7 +52,7 @@ SELECT s.dataid, s.status, s.waiting, s.attempts, s.parked_until, s.owner, s.lea
 FROM job_status s
 WHERE s.project = :project AND s.jobid = :jobid
   AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting <= 0 AND s.parked_until IS NULL
-  AND (SELECT shared_waiting FROM job WHERE project = :project AND jobid = :jobid) <= 0
+  AND (SELECT shared_waiting FROM job WHERE project = :project AND jobid = :jobid AND paused_by IS NULL) <= 0
   AND NOT EXISTS (
       SELECT 1 FROM job_dataset o CROSS JOIN datastatus r
       WHERE o.project = :project AND o.jobid = :jobid AND o.itemtype = 'OUT'
@@ -95,7 +95,7 @@ ORDER BY sortkey, dataid LIMIT 1
 -- name: facts_of
 -- The chunks of a dataid: what the five questions need of its inputs and outputs.
 SELECT l.itemtype, l.dataset_project, l.datasetid, CASE l.map WHEN 'full' THEN 'full' ELSE :dataid END, c.status,
-       c.version, c.location, c.fingerprint, c.validated_at,
+       c.version, c.location, c.fingerprint, c.validated_at, c.problem,
        coalesce(nullif(c.jobid, ''),
                 (SELECT p.jobid FROM job_dataset p
                  WHERE p.dataset_project = l.dataset_project AND p.datasetid = l.datasetid AND p.itemtype = 'OUT'),
@@ -108,8 +108,23 @@ SELECT l.itemtype, l.dataset_project, l.datasetid, CASE l.map WHEN 'full' THEN '
 FROM job_dataset l LEFT JOIN datastatus c
     ON c.project = l.dataset_project AND c.datasetid = l.datasetid
        AND c.dataid = CASE l.map WHEN 'full' THEN 'full' ELSE :dataid END AND c.locktype = 'OUT' AND c.reader = ''
-WHERE l.project = :project AND l.jobid = :jobid
+WHERE l.project = :project AND l.jobid = :jobid AND l.map IN ('same', 'full')
 ORDER BY l.position
+
+-- name: mapped_facts_of
+-- The same for inputs by offset, window, rollup or all; PostgreSQL has both in one.
+SELECT 'IN', e.dataset_project, e.datasetid, e.dataid, c.status, c.version, c.location, c.fingerprint, c.validated_at,
+       c.problem,
+       coalesce(nullif(c.jobid, ''),
+                (SELECT p.jobid FROM job_dataset p
+                 WHERE p.dataset_project = e.dataset_project AND p.datasetid = e.datasetid AND p.itemtype = 'OUT'),
+                ''),
+       c.modified, NULL
+FROM job_input e LEFT JOIN datastatus c
+    ON c.project = e.dataset_project AND c.datasetid = e.datasetid AND c.dataid = e.dataid AND c.locktype = 'OUT'
+       AND c.reader = ''
+WHERE e.project = :project AND e.jobid = :jobid AND e.job_dataid = :dataid
+ORDER BY e.position
 
 -- name: running_of
 SELECT count(*) FROM job_status WHERE project = :project AND jobid = :jobid AND status = 'RUNNING'
@@ -129,15 +144,16 @@ UPDATE job_status
 SET status = 'RUNNING', runid = :runid, owner = :owner, host = :host, lease_until = :lease_until,
     attempts = attempts + 1, again = 0, parked_until = NULL, modified = :now
 WHERE project = :project AND jobid = :jobid AND dataid = :dataid
-  AND status IN ('PENDING', 'RESUBMIT') AND waiting <= 0
+  AND status IN ('PENDING', 'RESUBMIT') AND (waiting <= 0 OR :forced)
+  AND NOT EXISTS (SELECT 1 FROM job WHERE project = :project AND jobid = :jobid AND paused_by IS NOT NULL)
 
 -- name: attempts_of
 SELECT attempts, deaths FROM job_status WHERE project = :project AND jobid = :jobid AND dataid = :dataid
 
 -- name: insert_run
-INSERT INTO run (runid, project, jobid, dataid, attempt, owner, host, pid, pid_started, guard_pid, guard_started,
+INSERT INTO run (runid, project, jobid, dataid, attempt, forced, owner, host, pid, pid_started, guard_pid, guard_started,
                  claimed_at, answers, inputs)
-VALUES (:runid, :project, :jobid, :dataid, :attempt, :owner, :host, :pid, :pid_started, :guard_pid, :guard_started,
+VALUES (:runid, :project, :jobid, :dataid, :attempt, :forced, :owner, :host, :pid, :pid_started, :guard_pid, :guard_started,
         :now, :answers, :inputs)
 
 -- name: lock_output
@@ -175,7 +191,7 @@ WHERE project = :project AND jobid = :jobid AND dataid = :dataid AND runid = :ru
 -- name: publish_chunk
 UPDATE datastatus
 SET status = :status, version = :runid, location = :location, fingerprint = :fingerprint,
-    validated_at = :validated_at, modified = :now
+    validated_at = :validated_at, problem = NULL, modified = :now
 WHERE project = :project AND datasetid = :datasetid AND dataid = :dataid AND locktype = 'OUT' AND reader = ''
 
 -- name: insert_manifest
@@ -223,36 +239,174 @@ WHERE project = :project AND jobid = :jobid AND dataid = :dataid AND runid = :ru
 -- name: recount
 -- Only where a counter is seen to be wrong, or a job's inputs changed: chunks that are READY now, counted.
 UPDATE job_status
-SET waiting = (SELECT count(*) FROM job_dataset l
-               WHERE l.project = job_status.project AND l.jobid = job_status.jobid AND l.itemtype = 'IN'
-                 AND l.map = 'same'
-                 AND NOT EXISTS (SELECT 1 FROM datastatus c
-                                 WHERE c.project = l.dataset_project AND c.datasetid = l.datasetid
-                                   AND c.dataid = job_status.dataid AND c.locktype = 'OUT' AND c.reader = ''
-                                   AND c.status = 'READY'))
+SET waiting = (SELECT w.waiting FROM counted_waiting w
+               WHERE w.project = job_status.project AND w.jobid = job_status.jobid AND w.dataid = job_status.dataid)
 WHERE project = :project AND jobid = :jobid AND (:dataid IS NULL OR dataid = :dataid)
 
 -- name: recount_shared
-UPDATE job
-SET same_inputs = (SELECT count(*) FROM job_dataset l
-                   WHERE l.project = job.project AND l.jobid = job.jobid AND l.itemtype = 'IN' AND l.map = 'same'),
-    shared_waiting = (SELECT count(*) FROM job_dataset l
-                      WHERE l.project = job.project AND l.jobid = job.jobid AND l.itemtype = 'IN' AND l.map = 'full'
-                        AND NOT EXISTS (SELECT 1 FROM datastatus c
-                                        WHERE c.project = l.dataset_project AND c.datasetid = l.datasetid
-                                          AND c.dataid = 'full' AND c.locktype = 'OUT' AND c.reader = ''
-                                          AND c.status = 'READY'))
+UPDATE job SET (same_inputs, mapped_inputs, shared_waiting, clocked) =
+    (SELECT c.same_inputs, c.mapped_inputs, c.shared_waiting, c.clocked FROM link_counts c
+     WHERE c.project = job.project AND c.jobid = job.jobid)
 WHERE project = :project AND jobid = :jobid
 
 -- name: adopt_ready
 -- Rows for dataids that arrived before the job was registered.
-INSERT INTO job_status (project, jobid, dataid, waiting)
-SELECT DISTINCT j.project, j.jobid, c.dataid, j.same_inputs
+INSERT INTO job_status (project, jobid, dataid, waiting, unmapped)
+SELECT DISTINCT j.project, j.jobid, c.dataid, j.same_inputs, j.mapped_inputs > 0
 FROM job j JOIN job_dataset l ON l.project = j.project AND l.jobid = j.jobid AND l.itemtype = 'IN' AND l.map = 'same'
      JOIN datastatus c ON c.project = l.dataset_project AND c.datasetid = l.datasetid AND c.locktype = 'OUT'
                           AND c.status = 'READY'
+     JOIN dataset d ON d.project = c.project AND d.datasetid = c.datasetid
 WHERE j.project = :project AND j.jobid = :jobid
+  -- Of a clock only the current slot: a new job does not start with the past.
+  AND (j.clocked = 0 AND d.clock IS NULL OR d.clock IS NOT NULL AND c.dataid = (SELECT max(k.dataid) FROM datastatus k
+                                      WHERE k.project = c.project AND k.datasetid = c.datasetid AND k.locktype = 'OUT'))
 ON CONFLICT (project, jobid, dataid) DO NOTHING
+
+-- name: lowest_open
+-- The lowest dataid of a job that is not COMPLETE: four seeks, however many are.
+SELECT dataid FROM (
+    SELECT * FROM (
+        SELECT dataid, sortkey FROM job_status
+        WHERE project = :project AND jobid = :jobid
+          AND (status = 'HOLD' OR (status IN ('PENDING', 'RESUBMIT') AND (waiting > 0 OR parked_until IS NOT NULL)))
+        ORDER BY sortkey, dataid LIMIT 1)
+    UNION ALL
+    SELECT * FROM (
+        SELECT dataid, sortkey FROM job_status
+        WHERE project = :project AND jobid = :jobid
+          AND status IN ('PENDING', 'RESUBMIT') AND waiting <= 0 AND parked_until IS NULL
+        ORDER BY sortkey, dataid LIMIT 1)
+    UNION ALL
+    SELECT * FROM (
+        SELECT dataid, sortkey FROM job_status
+        WHERE project = :project AND jobid = :jobid AND status = 'FAILED' ORDER BY sortkey, dataid LIMIT 1)
+    UNION ALL
+    SELECT * FROM (
+        SELECT dataid, sortkey FROM job_status
+        WHERE project = :project AND jobid = :jobid AND status = 'RUNNING' ORDER BY sortkey, dataid LIMIT 1))
+ORDER BY sortkey, dataid LIMIT 1
+
+-- name: paused_by
+SELECT paused_by FROM job WHERE project = :project AND jobid = :jobid
+
+-- name: unmapped
+SELECT dataid FROM job_status WHERE project = :project AND jobid = :jobid AND unmapped = 1 ORDER BY sortkey LIMIT :limit
+
+-- name: unmap
+-- Its inputs are other ones now: what it reads is found again before it runs.
+UPDATE job_status
+SET unmapped = (SELECT mapped_inputs > 0 FROM job WHERE project = :project AND jobid = :jobid)
+WHERE project = :project AND jobid = :jobid
+
+-- name: forget_inputs
+DELETE FROM job_input
+WHERE project = :project AND jobid = :jobid AND (:dataid IS NULL OR job_dataid = :dataid)
+
+-- name: add_input
+INSERT INTO job_input (dataset_project, datasetid, dataid, project, jobid, job_dataid, position)
+VALUES (:dataset_project, :datasetid, :dataid, :project, :jobid, :job_dataid, :position)
+
+-- name: mapped
+UPDATE job_status SET unmapped = 0 WHERE project = :project AND jobid = :jobid AND dataid = :dataid
+
+-- name: known_dataids
+SELECT dataid FROM datastatus
+WHERE project = :project AND datasetid = :datasetid AND locktype = 'OUT' AND reader = ''
+
+-- name: highest_open
+SELECT dataid FROM (
+    SELECT * FROM (
+        SELECT dataid, sortkey FROM job_status
+        WHERE project = :project AND jobid = :jobid
+          AND (status = 'HOLD' OR (status IN ('PENDING', 'RESUBMIT') AND (waiting > 0 OR parked_until IS NOT NULL)))
+        ORDER BY sortkey DESC, dataid DESC LIMIT 1) a
+    UNION ALL
+    SELECT * FROM (
+        SELECT dataid, sortkey FROM job_status
+        WHERE project = :project AND jobid = :jobid
+          AND status IN ('PENDING', 'RESUBMIT') AND waiting <= 0 AND parked_until IS NULL
+        ORDER BY sortkey DESC, dataid DESC LIMIT 1) b) x
+ORDER BY sortkey DESC, dataid DESC LIMIT 1
+
+-- name: count_inputs
+SELECT count(*) FROM job_input WHERE project = :project AND jobid = :jobid AND job_dataid = :dataid
+
+-- name: latest_slot
+SELECT max(dataid) FROM datastatus WHERE project = :project AND datasetid = :datasetid AND locktype = 'OUT'
+
+-- name: open_slot
+-- However many runners see the slot begin, it is opened once.
+INSERT INTO datastatus (project, datasetid, dataid, locktype, status, modified)
+VALUES (:project, :datasetid, :dataid, 'OUT', 'READY', :now)
+ON CONFLICT (project, datasetid, dataid, locktype, reader) DO NOTHING
+
+-- name: readers_of_clock
+SELECT project, jobid FROM job_dataset
+WHERE dataset_project = :project AND datasetid = :datasetid AND itemtype = 'IN' AND map = 'same'
+
+-- name: skip_missed
+-- catchup: latest. What was never begun is left out; what ran, failed or is held stays.
+DELETE FROM job_status
+WHERE project = :project AND jobid = :jobid AND status = 'PENDING' AND runid IS NULL AND dataid < :dataid
+  AND status IN ('PENDING', 'RESUBMIT')
+
+-- name: freeze_history
+SELECT 1
+
+-- name: tally_behind
+-- How many changes are not in the tally yet.
+SELECT coalesce((SELECT max(id) FROM history), 0) - (SELECT n FROM tally WHERE kind = '')
+
+-- name: fold_tally
+INSERT INTO tally (kind, project, name, status, n)
+SELECT kind, project, name, status, sum(n) FROM (
+    SELECT kind, project, name, old_status AS status, -1 AS n FROM history
+    WHERE id > (SELECT n FROM tally WHERE kind = '') AND old_status IS NOT NULL AND NOT (kind = 'job' AND old_status = 'PENDING')
+    UNION ALL
+    SELECT kind, project, name, new_status, 1 FROM history
+    WHERE id > (SELECT n FROM tally WHERE kind = '') AND new_status IS NOT NULL AND NOT (kind = 'job' AND new_status = 'PENDING')) m
+WHERE true GROUP BY kind, project, name, status HAVING sum(n) <> 0
+ON CONFLICT (kind, project, name, status) DO UPDATE SET n = tally.n + excluded.n
+
+-- name: tally_upto
+UPDATE tally SET n = coalesce((SELECT max(id) FROM history), 0) WHERE kind = ''
+
+-- name: tally_counts
+-- The tally, and what changed since. PENDING dataids are not in the history: they are counted where they wait.
+SELECT kind, project, name, status, sum(n) FROM (
+    SELECT kind, project, name, status, n FROM tally WHERE kind <> ''
+    UNION ALL
+    SELECT kind, project, name, old_status AS status, -1 AS n FROM history
+    WHERE id > (SELECT n FROM tally WHERE kind = '') AND old_status IS NOT NULL AND NOT (kind = 'job' AND old_status = 'PENDING')
+    UNION ALL
+    SELECT kind, project, name, new_status, 1 FROM history
+    WHERE id > (SELECT n FROM tally WHERE kind = '') AND new_status IS NOT NULL AND NOT (kind = 'job' AND new_status = 'PENDING')
+    UNION ALL
+    SELECT 'job', project, jobid, 'PENDING', count(*) FROM job_status
+    WHERE status IN ('PENDING', 'RESUBMIT') AND waiting <= 0 AND parked_until IS NULL AND status = 'PENDING'
+    GROUP BY project, jobid
+    UNION ALL
+    SELECT 'job', project, jobid, 'PENDING', count(*) FROM job_status
+    WHERE (status = 'HOLD' OR (status IN ('PENDING', 'RESUBMIT') AND (waiting > 0 OR parked_until IS NOT NULL)))
+      AND status = 'PENDING'
+    GROUP BY project, jobid
+    UNION ALL
+    SELECT 'job', project, jobid, 'EXPIRED', count(*) FROM job_status
+    WHERE status = 'RUNNING' AND lease_until < :now GROUP BY project, jobid) m
+WHERE :project IS NULL OR project = :project
+GROUP BY kind, project, name, status HAVING sum(n) > 0
+
+-- name: empty_tally
+DELETE FROM tally WHERE kind <> ''
+
+-- name: count_all
+-- The slow way, once after a repair.
+INSERT INTO tally (kind, project, name, status, n)
+SELECT 'job', project, jobid, status, count(*) FROM job_status WHERE status <> 'PENDING' GROUP BY project, jobid, status
+UNION ALL
+SELECT 'chunk', project, datasetid, status, count(*) FROM datastatus WHERE locktype = 'OUT'
+GROUP BY project, datasetid, status
 
 -- name: freeze_chunks
 -- The write lock of BEGIN IMMEDIATE already keeps every chunk where it is.

@@ -30,26 +30,26 @@ SET name = excluded.name, root = excluded.root, home = excluded.home, modified =
 
 -- name: datasets_of
 SELECT project, datasetid, hostname, database, schemaname, tablename, username, encryptedpass, location, format,
-       partitions, definition
+       partitions, definition, clock
 FROM dataset WHERE project = :project ORDER BY datasetid
 
 -- name: put_dataset
 INSERT INTO dataset (project, datasetid, hostname, database, schemaname, tablename, username, encryptedpass, location,
-                     format, partitions, definition, modified)
+                     format, partitions, definition, clock, modified)
 VALUES (:project, :datasetid, :hostname, :database, :schemaname, :tablename, :username, :encryptedpass, :location,
-        :format, :partitions, :definition, :now)
+        :format, :partitions, :definition, :clock, :now)
 ON CONFLICT (project, datasetid) DO UPDATE
 SET hostname = excluded.hostname, database = excluded.database, schemaname = excluded.schemaname,
     tablename = excluded.tablename, username = excluded.username, encryptedpass = excluded.encryptedpass,
     location = excluded.location, format = excluded.format, partitions = excluded.partitions,
-    definition = excluded.definition, modified = excluded.modified
+    definition = excluded.definition, clock = excluded.clock, modified = excluded.modified
 
 -- name: delete_dataset
 DELETE FROM dataset WHERE project = :project AND datasetid = :datasetid
 
 -- name: jobs_of
 SELECT project, jobid, kind, script, definition, partitions, lease_seconds, timeout_seconds, retries_max,
-       backoff_seconds, concurrency
+       backoff_seconds, concurrency, strict, catchup
 FROM job WHERE project = :project ORDER BY jobid
 
 -- name: job_links_of
@@ -58,15 +58,16 @@ WHERE project = :project ORDER BY jobid, itemtype, position
 
 -- name: put_job
 INSERT INTO job (project, jobid, kind, script, definition, partitions, lease_seconds, timeout_seconds, retries_max,
-                 backoff_seconds, concurrency, modified)
+                 backoff_seconds, concurrency, strict, catchup, modified)
 VALUES (:project, :jobid, :kind, :script, :definition, :partitions, :lease_seconds, :timeout_seconds, :retries_max,
-        :backoff_seconds, :concurrency, :now)
+        :backoff_seconds, :concurrency, :strict, :catchup, :now)
 ON CONFLICT (project, jobid) DO UPDATE
 SET kind = excluded.kind, script = excluded.script, definition = excluded.definition,
     expected_upto = CASE WHEN job.partitions IS excluded.partitions THEN job.expected_upto END,
     partitions = excluded.partitions, lease_seconds = excluded.lease_seconds,
     timeout_seconds = excluded.timeout_seconds, retries_max = excluded.retries_max,
-    backoff_seconds = excluded.backoff_seconds, concurrency = excluded.concurrency, modified = excluded.modified
+    backoff_seconds = excluded.backoff_seconds, concurrency = excluded.concurrency,
+    strict = excluded.strict, catchup = excluded.catchup, modified = excluded.modified
 
 -- name: delete_job
 DELETE FROM job WHERE project = :project AND jobid = :jobid
@@ -83,7 +84,7 @@ SELECT dataset_project, datasetid, project, jobid FROM job_dataset WHERE itemtyp
 
 -- name: find_dataset
 SELECT project, datasetid, hostname, database, schemaname, tablename, username, encryptedpass, location, format,
-       partitions, definition
+       partitions, definition, clock
 FROM dataset WHERE datasetid = :datasetid AND (:project IS NULL OR project = :project)
 
 -- name: get_root
@@ -109,17 +110,28 @@ SET status = 'READY', version = excluded.version, location = excluded.location,
 UPDATE job_status SET status = 'RESUBMIT', modified = :now
 WHERE project = :project AND jobid = :jobid AND dataid = :dataid
 
--- name: job_counts
-SELECT j.project, j.jobid, s.status, count(s.dataid), sum(s.status = 'RUNNING' AND s.lease_until < :now)
-FROM job j LEFT JOIN job_status s ON s.project = j.project AND s.jobid = j.jobid
-WHERE :project IS NULL OR j.project = :project
-GROUP BY j.project, j.jobid, s.status ORDER BY j.project, j.jobid, s.status
+-- name: names
+SELECT 'job', project, jobid FROM job WHERE :project IS NULL OR project = :project
+UNION ALL
+SELECT 'chunk', project, datasetid FROM dataset WHERE :project IS NULL OR project = :project
+ORDER BY 1, 2, 3
 
--- name: chunk_counts
-SELECT d.project, d.datasetid, c.status, count(c.dataid)
-FROM dataset d LEFT JOIN datastatus c ON c.project = d.project AND c.datasetid = d.datasetid AND c.locktype = 'OUT'
-WHERE :project IS NULL OR d.project = :project
-GROUP BY d.project, d.datasetid, c.status ORDER BY d.project, d.datasetid, c.status
+-- name: wrong_tally
+SELECT kind, project, name, status, sum(n), sum(counted) FROM (
+    SELECT kind, project, name, status, n, 0 AS counted FROM tally WHERE kind <> ''
+    UNION ALL
+    SELECT kind, project, name, old_status, -1, 0 FROM history
+    WHERE id > (SELECT n FROM tally WHERE kind = '') AND old_status IS NOT NULL AND NOT (kind = 'job' AND old_status = 'PENDING')
+    UNION ALL
+    SELECT kind, project, name, new_status, 1, 0 FROM history
+    WHERE id > (SELECT n FROM tally WHERE kind = '') AND new_status IS NOT NULL AND NOT (kind = 'job' AND new_status = 'PENDING')
+    UNION ALL
+    SELECT 'job', project, jobid, status, 0, count(*) FROM job_status WHERE status <> 'PENDING'
+    GROUP BY project, jobid, status
+    UNION ALL
+    SELECT 'chunk', project, datasetid, status, 0, count(*) FROM datastatus WHERE locktype = 'OUT'
+    GROUP BY project, datasetid, status) m
+GROUP BY kind, project, name, status HAVING sum(n) <> sum(counted)
 
 -- name: job_rows
 SELECT project, jobid, dataid, status, waiting, attempts, runid, owner, lease_until, parked_until, modified
@@ -150,33 +162,24 @@ SELECT at, kind, name, dataid, old_status, new_status, runid, actor
 FROM history WHERE project = :project AND kind = :kind AND name = :name AND dataid = :dataid ORDER BY id
 
 -- name: wrong_counters
-SELECT * FROM (
-SELECT s.project, s.jobid, s.dataid, s.waiting,
-       (SELECT count(*) FROM job_dataset l
-        WHERE l.project = s.project AND l.jobid = s.jobid AND l.itemtype = 'IN' AND l.map = 'same'
-          AND NOT EXISTS (SELECT 1 FROM datastatus c
-                          WHERE c.project = l.dataset_project AND c.datasetid = l.datasetid AND c.dataid = s.dataid
-                            AND c.locktype = 'OUT' AND c.reader = '' AND c.status = 'READY')) AS counted
-FROM job_status s JOIN job j ON j.project = s.project AND j.jobid = s.jobid) AS c
-WHERE waiting <> counted
+SELECT s.project, s.jobid, s.dataid, s.waiting, w.waiting
+FROM job_status s JOIN counted_waiting w ON w.project = s.project AND w.jobid = s.jobid AND w.dataid = s.dataid
+     JOIN job j ON j.project = s.project AND j.jobid = s.jobid
+WHERE s.waiting <> w.waiting
 
 -- name: wrong_shared_counters
-SELECT * FROM (
-SELECT j.project, j.jobid, j.shared_waiting,
-       (SELECT count(*) FROM job_dataset l
-        WHERE l.project = j.project AND l.jobid = j.jobid AND l.itemtype = 'IN' AND l.map = 'full'
-          AND NOT EXISTS (SELECT 1 FROM datastatus c
-                          WHERE c.project = l.dataset_project AND c.datasetid = l.datasetid AND c.dataid = 'full'
-                            AND c.locktype = 'OUT' AND c.reader = '' AND c.status = 'READY')) AS counted
-FROM job j) AS c
-WHERE shared_waiting <> counted
+SELECT j.project, j.jobid, j.shared_waiting, c.shared_waiting
+FROM job j JOIN link_counts c ON c.project = j.project AND c.jobid = j.jobid
+WHERE j.shared_waiting <> c.shared_waiting OR j.same_inputs <> c.same_inputs OR j.mapped_inputs <> c.mapped_inputs
+   OR j.clocked <> c.clocked
 
 -- name: missing_rows
 SELECT DISTINCT j.project, j.jobid, c.dataid
 FROM job j JOIN job_dataset l ON l.project = j.project AND l.jobid = j.jobid AND l.itemtype = 'IN' AND l.map = 'same'
      JOIN datastatus c ON c.project = l.dataset_project AND c.datasetid = l.datasetid AND c.locktype = 'OUT'
                           AND c.status = 'READY'
-WHERE NOT EXISTS (SELECT 1 FROM job_status s
+WHERE j.clocked = 0 -- slots from before a job was there, and those it skipped, are not its own
+  AND NOT EXISTS (SELECT 1 FROM job_status s
                   WHERE s.project = j.project AND s.jobid = j.jobid AND s.dataid = c.dataid)
 
 -- name: orphan_locks

@@ -22,7 +22,7 @@ CREATE TABLE project (
 ) WITHOUT ROWID;
 
 CREATE TABLE dataset (
-    project       TEXT NOT NULL,
+    project       TEXT NOT NULL DEFAULT '', -- '' in an INSERT: the only project there is
     datasetid     TEXT NOT NULL,
     hostname      TEXT,
     database      TEXT,
@@ -34,12 +34,13 @@ CREATE TABLE dataset (
     format        TEXT,
     partitions    TEXT,
     definition    TEXT,
+    clock         TEXT,
     modified      TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
     PRIMARY KEY (project, datasetid)
 ) WITHOUT ROWID;
 
 CREATE TABLE job (
-    project         TEXT NOT NULL,
+    project         TEXT NOT NULL DEFAULT '',
     jobid           TEXT NOT NULL,
     kind            TEXT NOT NULL DEFAULT 'script' CHECK (kind IN ('script', 'pipeline')),
     script          TEXT,
@@ -51,23 +52,45 @@ CREATE TABLE job (
     retries_max     INTEGER NOT NULL DEFAULT 0,
     backoff_seconds REAL NOT NULL DEFAULT 30,
     concurrency     INTEGER,
-    same_inputs     INTEGER NOT NULL DEFAULT 0, -- inputs mapped dataid by dataid: `waiting` of a new job_status row
+    strict          INTEGER NOT NULL DEFAULT 0, -- 1: no dataid before the one before it
+    catchup         TEXT NOT NULL DEFAULT 'all' CHECK (catchup IN ('all', 'latest')), -- missed slots of its clock
+    paused_by       TEXT,                       -- who holds the whole job
+    paused_at       TEXT,
+    same_inputs     INTEGER NOT NULL DEFAULT 0, -- `waiting` of a new job_status row: inputs mapped dataid by dataid,
+                                                -- and one more where other inputs must be mapped first
+    clocked         INTEGER NOT NULL DEFAULT 0, -- 1: it reads a clock, whose slots alone make its dataids
+    mapped_inputs   INTEGER NOT NULL DEFAULT 0, -- inputs by offset, window, rollup or all: see job_input
     shared_waiting  INTEGER NOT NULL DEFAULT 0, -- inputs that every dataid shares (`full`) and that are not READY
     modified        TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
     PRIMARY KEY (project, jobid)
 ) WITHOUT ROWID;
 
 CREATE TABLE job_dataset (
-    project         TEXT NOT NULL,
+    project         TEXT NOT NULL DEFAULT '',
     jobid           TEXT NOT NULL,
     itemtype        TEXT NOT NULL CHECK (itemtype IN ('IN', 'OUT')),
-    dataset_project TEXT NOT NULL,
+    dataset_project TEXT NOT NULL DEFAULT '',
     datasetid       TEXT NOT NULL,
-    map             TEXT NOT NULL DEFAULT 'same' CHECK (map IN ('same', 'full')),
+    map             TEXT NOT NULL DEFAULT 'same'
+                    CHECK (map IN ('same', 'full', 'rollup', 'all')
+                           OR map GLOB 'offset:[1-9]*' OR map GLOB 'offset:-[1-9]*' OR map GLOB 'window:[1-9]*'),
     position        INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (project, jobid, itemtype, dataset_project, datasetid)
 ) WITHOUT ROWID;
 CREATE INDEX job_dataset_of ON job_dataset (dataset_project, datasetid, itemtype, map);
+
+-- The chunks that a dataid of a job reads through offset, window, rollup or all.
+CREATE TABLE job_input (
+    dataset_project TEXT NOT NULL,
+    datasetid       TEXT NOT NULL,
+    dataid          TEXT NOT NULL, -- of the chunk
+    project         TEXT NOT NULL,
+    jobid           TEXT NOT NULL,
+    job_dataid      TEXT NOT NULL,
+    position        INTEGER NOT NULL,
+    PRIMARY KEY (dataset_project, datasetid, dataid, project, jobid, job_dataid)
+) WITHOUT ROWID;
+CREATE INDEX job_input_of ON job_input (project, jobid, job_dataid, position);
 
 CREATE TABLE job_status (
     project      TEXT NOT NULL,
@@ -75,7 +98,8 @@ CREATE TABLE job_status (
     dataid       TEXT NOT NULL CHECK (dataid <> ''),
     status       TEXT NOT NULL DEFAULT 'PENDING'
                  CHECK (status IN ('PENDING', 'RUNNING', 'COMPLETE', 'FAILED', 'RESUBMIT', 'HOLD')),
-    waiting      INTEGER NOT NULL DEFAULT 0, -- same-dataid inputs that are not READY; only ever moved by one
+    waiting      INTEGER NOT NULL DEFAULT 0, -- its own input chunks that are not READY; only ever moved by one
+    unmapped     INTEGER NOT NULL DEFAULT 0, -- 1: its rows in job_input are still to be made
     again        INTEGER NOT NULL DEFAULT 0 CHECK (again IN (0, 1)),
     attempts     INTEGER NOT NULL DEFAULT 0,
     deaths       INTEGER NOT NULL DEFAULT 0,
@@ -103,6 +127,7 @@ CREATE INDEX job_status_blocked ON job_status (project, jobid, sortkey, dataid)
 CREATE INDEX job_status_failed ON job_status (project, jobid, sortkey, dataid) WHERE status = 'FAILED';
 CREATE INDEX job_status_running ON job_status (project, jobid, lease_until) WHERE status = 'RUNNING';
 CREATE INDEX job_status_parked ON job_status (parked_until) WHERE parked_until IS NOT NULL;
+CREATE INDEX job_status_unmapped ON job_status (project, jobid) WHERE unmapped = 1;
 
 CREATE TABLE datastatus (
     project      TEXT NOT NULL DEFAULT '',   -- '' in an INSERT: the one project that has this dataset
@@ -116,6 +141,7 @@ CREATE TABLE datastatus (
     location     TEXT,
     fingerprint  TEXT,
     validated_at TEXT,
+    problem      TEXT,                       -- why what arrived was rejected: CODE: evidence
     modified     TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
     CHECK (locktype = 'IN' OR reader = ''),
     PRIMARY KEY (project, datasetid, dataid, locktype, reader)
@@ -143,6 +169,7 @@ CREATE TABLE run (
     jobid         TEXT NOT NULL,
     dataid        TEXT NOT NULL,
     attempt       INTEGER NOT NULL,
+    forced        INTEGER NOT NULL DEFAULT 0, -- 1: a person ran it against the answers
     status        TEXT NOT NULL DEFAULT 'RUNNING'
                   CHECK (status IN ('RUNNING', 'COMPLETE', 'FAILED', 'RESUBMIT', 'LOST')),
     owner         TEXT NOT NULL,
@@ -175,6 +202,48 @@ CREATE TABLE history (
 );
 -- Also the way to the runs of a dataid: every change of a run is here with its number.
 CREATE INDEX history_of ON history (dataid, name, id); -- by dataid first: what one run writes lies together
+
+-- How many dataids of a job and chunks of a dataset stand in each status, as of the history up to `upto` (the row with an
+-- empty kind). What came later is added when somebody asks, and folded in now and then: no claim waits for a counter.
+CREATE TABLE tally (
+    kind    TEXT NOT NULL,
+    project TEXT NOT NULL,
+    name    TEXT NOT NULL,
+    status  TEXT NOT NULL,
+    n       INTEGER NOT NULL,
+    PRIMARY KEY (kind, project, name, status)
+) WITHOUT ROWID;
+INSERT INTO tally (kind, project, name, status, n) VALUES ('', '', '', 'upto', 0);
+
+-- What the counters should be, counted from the chunks as they are: for registration, the sweep and `db check`.
+CREATE VIEW link_counts AS
+SELECT j.project, j.jobid,
+       count(CASE WHEN l.map = 'same' THEN 1 END)
+       + (count(CASE WHEN l.map NOT IN ('same', 'full') THEN 1 END) > 0) AS same_inputs,
+       count(CASE WHEN l.map NOT IN ('same', 'full') THEN 1 END) AS mapped_inputs,
+       count(CASE WHEN l.map = 'full' AND c.status IS NOT 'READY' THEN 1 END) AS shared_waiting,
+       count(d.clock) > 0 AS clocked
+FROM job j
+     LEFT JOIN job_dataset l ON l.project = j.project AND l.jobid = j.jobid AND l.itemtype = 'IN'
+     LEFT JOIN dataset d ON d.project = l.dataset_project AND d.datasetid = l.datasetid
+     LEFT JOIN datastatus c ON c.project = l.dataset_project AND c.datasetid = l.datasetid AND c.dataid = 'full'
+                               AND c.locktype = 'OUT' AND c.reader = '' AND l.map = 'full'
+GROUP BY j.project, j.jobid;
+
+CREATE VIEW counted_waiting AS
+SELECT s.project, s.jobid, s.dataid,
+       (SELECT count(*) FROM job_dataset l
+        WHERE l.project = s.project AND l.jobid = s.jobid AND l.itemtype = 'IN' AND l.map = 'same'
+          AND NOT EXISTS (SELECT 1 FROM datastatus c
+                          WHERE c.project = l.dataset_project AND c.datasetid = l.datasetid AND c.dataid = s.dataid
+                            AND c.locktype = 'OUT' AND c.reader = '' AND c.status = 'READY'))
+       + CASE s.unmapped WHEN 1 THEN 1 ELSE
+           (SELECT count(*) FROM job_input e
+            WHERE e.project = s.project AND e.jobid = s.jobid AND e.job_dataid = s.dataid
+              AND NOT EXISTS (SELECT 1 FROM datastatus c
+                              WHERE c.project = e.dataset_project AND c.datasetid = e.datasetid AND c.dataid = e.dataid
+                                AND c.locktype = 'OUT' AND c.reader = '' AND c.status = 'READY')) END AS waiting
+FROM job_status s;
 
 CREATE TRIGGER history_is_append_only_1 BEFORE UPDATE ON history
 BEGIN
@@ -260,9 +329,9 @@ BEGIN
     SELECT RAISE(ABORT, 'several projects have a dataset of this name; give the column project')
     WHERE (SELECT count(*) FROM dataset WHERE datasetid = NEW.datasetid) > 1;
     INSERT INTO datastatus (project, datasetid, dataid, locktype, reader, jobid, status, version, location,
-                            fingerprint, validated_at, modified)
+                            fingerprint, validated_at, problem, modified)
     SELECT project, NEW.datasetid, NEW.dataid, NEW.locktype, NEW.reader, NEW.jobid, NEW.status, NEW.version,
-           NEW.location, NEW.fingerprint, NEW.validated_at, NEW.modified
+           NEW.location, NEW.fingerprint, NEW.validated_at, NEW.problem, NEW.modified
     FROM dataset WHERE datasetid = NEW.datasetid;
     SELECT RAISE(IGNORE);
 END;
@@ -296,11 +365,24 @@ END;
 CREATE TRIGGER chunk_opens AFTER UPDATE OF status ON datastatus
 WHEN NEW.status = 'READY' AND OLD.status <> 'READY' AND NEW.locktype = 'OUT'
 BEGIN
-    INSERT INTO job_status (project, jobid, dataid, waiting)
-    SELECT l.project, l.jobid, NEW.dataid, j.same_inputs - 1
+    INSERT INTO job_status (project, jobid, dataid, waiting, unmapped)
+    SELECT l.project, l.jobid, NEW.dataid, j.same_inputs - 1, j.mapped_inputs > 0
     FROM job_dataset l JOIN job j ON j.project = l.project AND j.jobid = l.jobid
     WHERE l.dataset_project = NEW.project AND l.datasetid = NEW.datasetid AND l.itemtype = 'IN' AND l.map = 'same'
+      AND (j.clocked = 0 OR EXISTS (SELECT 1 FROM dataset
+                                    WHERE project = NEW.project AND datasetid = NEW.datasetid AND clock IS NOT NULL))
     ON CONFLICT (project, jobid, dataid) DO UPDATE SET waiting = waiting - 1;
+    UPDATE job_status SET waiting = waiting - 1
+    WHERE dataid = NEW.dataid
+      AND (SELECT clock FROM dataset WHERE project = NEW.project AND datasetid = NEW.datasetid) IS NULL
+      AND (project, jobid) IN
+        (SELECT l.project, l.jobid FROM job_dataset l CROSS JOIN job j
+         WHERE l.dataset_project = NEW.project AND l.datasetid = NEW.datasetid AND l.itemtype = 'IN' AND l.map = 'same'
+           AND j.project = l.project AND j.jobid = l.jobid AND j.clocked = 1);
+    UPDATE job_status SET waiting = waiting - 1
+    WHERE (project, jobid, dataid) IN
+        (SELECT project, jobid, job_dataid FROM job_input
+         WHERE dataset_project = NEW.project AND datasetid = NEW.datasetid AND dataid = NEW.dataid);
     UPDATE job SET shared_waiting = shared_waiting - 1
     WHERE NEW.dataid = 'full' AND (project, jobid) IN
         (SELECT project, jobid FROM job_dataset
@@ -310,17 +392,30 @@ END;
 -- (A publish goes from RUNNING to READY and ends the job itself.)
 CREATE TRIGGER chunk_arrives AFTER INSERT ON datastatus WHEN NEW.status = 'READY' AND NEW.locktype = 'OUT'
 BEGIN
-    INSERT INTO job_status (project, jobid, dataid, waiting)
-    SELECT l.project, l.jobid, NEW.dataid, j.same_inputs - 1
+    INSERT INTO job_status (project, jobid, dataid, waiting, unmapped)
+    SELECT l.project, l.jobid, NEW.dataid, j.same_inputs - 1, j.mapped_inputs > 0
     FROM job_dataset l JOIN job j ON j.project = l.project AND j.jobid = l.jobid
     WHERE l.dataset_project = NEW.project AND l.datasetid = NEW.datasetid AND l.itemtype = 'IN' AND l.map = 'same'
+      AND (j.clocked = 0 OR EXISTS (SELECT 1 FROM dataset
+                                    WHERE project = NEW.project AND datasetid = NEW.datasetid AND clock IS NOT NULL))
     ON CONFLICT (project, jobid, dataid) DO UPDATE SET waiting = waiting - 1;
+    UPDATE job_status SET waiting = waiting - 1
+    WHERE dataid = NEW.dataid
+      AND (SELECT clock FROM dataset WHERE project = NEW.project AND datasetid = NEW.datasetid) IS NULL
+      AND (project, jobid) IN
+        (SELECT l.project, l.jobid FROM job_dataset l CROSS JOIN job j
+         WHERE l.dataset_project = NEW.project AND l.datasetid = NEW.datasetid AND l.itemtype = 'IN' AND l.map = 'same'
+           AND j.project = l.project AND j.jobid = l.jobid AND j.clocked = 1);
+    UPDATE job_status SET waiting = waiting - 1
+    WHERE (project, jobid, dataid) IN
+        (SELECT project, jobid, job_dataid FROM job_input
+         WHERE dataset_project = NEW.project AND datasetid = NEW.datasetid AND dataid = NEW.dataid);
     UPDATE job SET shared_waiting = shared_waiting - 1
     WHERE NEW.dataid = 'full' AND (project, jobid) IN
         (SELECT project, jobid FROM job_dataset
          WHERE dataset_project = NEW.project AND datasetid = NEW.datasetid AND itemtype = 'IN' AND map = 'full');
-    INSERT INTO job_status (project, jobid, dataid, status, waiting)
-    SELECT l.project, l.jobid, NEW.dataid, 'COMPLETE', j.same_inputs
+    INSERT INTO job_status (project, jobid, dataid, status, waiting, unmapped)
+    SELECT l.project, l.jobid, NEW.dataid, 'COMPLETE', j.same_inputs, j.mapped_inputs > 0
     FROM job_dataset l JOIN job j ON j.project = l.project AND j.jobid = l.jobid
     WHERE l.dataset_project = NEW.project AND l.datasetid = NEW.datasetid AND l.itemtype = 'OUT'
       AND NOT EXISTS (
@@ -340,12 +435,16 @@ BEGIN
     WHERE OLD.status = 'READY' AND NEW.status <> 'READY' AND dataid = NEW.dataid AND (project, jobid) IN
         (SELECT project, jobid FROM job_dataset
          WHERE dataset_project = NEW.project AND datasetid = NEW.datasetid AND itemtype = 'IN' AND map = 'same');
+    UPDATE job_status SET waiting = waiting + 1
+    WHERE OLD.status = 'READY' AND NEW.status <> 'READY' AND (project, jobid, dataid) IN
+        (SELECT project, jobid, job_dataid FROM job_input
+         WHERE dataset_project = NEW.project AND datasetid = NEW.datasetid AND dataid = NEW.dataid);
     UPDATE job SET shared_waiting = shared_waiting + 1
     WHERE OLD.status = 'READY' AND NEW.status <> 'READY' AND NEW.dataid = 'full' AND (project, jobid) IN
         (SELECT project, jobid FROM job_dataset
          WHERE dataset_project = NEW.project AND datasetid = NEW.datasetid AND itemtype = 'IN' AND map = 'full');
-    INSERT INTO job_status (project, jobid, dataid, status, waiting)
-    SELECT l.project, l.jobid, NEW.dataid, 'COMPLETE', j.same_inputs
+    INSERT INTO job_status (project, jobid, dataid, status, waiting, unmapped)
+    SELECT l.project, l.jobid, NEW.dataid, 'COMPLETE', j.same_inputs, j.mapped_inputs > 0
     FROM job_dataset l JOIN job j ON j.project = l.project AND j.jobid = l.jobid
     WHERE NEW.status = 'READY' AND OLD.status NOT IN ('READY', 'RUNNING')
       AND l.dataset_project = NEW.project AND l.datasetid = NEW.datasetid AND l.itemtype = 'OUT'
@@ -374,8 +473,123 @@ BEGIN
     WHERE OLD.status = 'READY' AND dataid = OLD.dataid AND (project, jobid) IN
         (SELECT project, jobid FROM job_dataset
          WHERE dataset_project = OLD.project AND datasetid = OLD.datasetid AND itemtype = 'IN' AND map = 'same');
+    UPDATE job_status SET waiting = waiting + 1
+    WHERE OLD.status = 'READY' AND (project, jobid, dataid) IN
+        (SELECT project, jobid, job_dataid FROM job_input
+         WHERE dataset_project = OLD.project AND datasetid = OLD.datasetid AND dataid = OLD.dataid);
     UPDATE job SET shared_waiting = shared_waiting + 1
     WHERE OLD.status = 'READY' AND OLD.dataid = 'full' AND (project, jobid) IN
         (SELECT project, jobid FROM job_dataset
          WHERE dataset_project = OLD.project AND datasetid = OLD.datasetid AND itemtype = 'IN' AND map = 'full');
+END;
+
+-- Registration by hand: rows without a project belong to the only one, and counters follow the links ------------------
+CREATE TRIGGER dataset_by_hand BEFORE INSERT ON dataset WHEN NEW.project = ''
+BEGIN
+    SELECT RAISE(ABORT, 'this store has no project or several; give the column project')
+    WHERE (SELECT count(*) FROM project) <> 1;
+    INSERT INTO dataset (project, datasetid, hostname, database, schemaname, tablename, username, encryptedpass, location,
+                         format, partitions, definition, clock, modified)
+    SELECT project, NEW.datasetid, NEW.hostname, NEW.database, NEW.schemaname, NEW.tablename, NEW.username,
+           NEW.encryptedpass, NEW.location, NEW.format, NEW.partitions, NEW.definition, NEW.clock,
+           NEW.modified
+    FROM project;
+    SELECT RAISE(IGNORE);
+END;
+CREATE TRIGGER job_by_hand BEFORE INSERT ON job WHEN NEW.project = ''
+BEGIN
+    SELECT RAISE(ABORT, 'this store has no project or several; give the column project')
+    WHERE (SELECT count(*) FROM project) <> 1;
+    INSERT INTO job (project, jobid, kind, script, definition, partitions, lease_seconds, timeout_seconds, retries_max,
+                     backoff_seconds, concurrency, strict, catchup, modified)
+    SELECT project, NEW.jobid, NEW.kind, NEW.script, NEW.definition, NEW.partitions, NEW.lease_seconds,
+           NEW.timeout_seconds, NEW.retries_max, NEW.backoff_seconds, NEW.concurrency, NEW.strict, NEW.catchup,
+           NEW.modified
+    FROM project;
+    SELECT RAISE(IGNORE);
+END;
+CREATE TRIGGER job_dataset_by_hand BEFORE INSERT ON job_dataset WHEN NEW.project = '' OR NEW.dataset_project = ''
+BEGIN
+    SELECT RAISE(ABORT, 'this store has no project or several; give the column project')
+    WHERE NEW.project = '' AND (SELECT count(*) FROM project) <> 1;
+    INSERT INTO job_dataset (project, jobid, itemtype, dataset_project, datasetid, map, position)
+    SELECT project, NEW.jobid, NEW.itemtype, CASE NEW.dataset_project WHEN '' THEN project ELSE NEW.dataset_project END,
+           NEW.datasetid, NEW.map, NEW.position
+    FROM project WHERE NEW.project IN ('', project);
+    SELECT RAISE(IGNORE);
+END;
+-- Our own transactions count when all links are there.
+CREATE TRIGGER link_made_by_hand AFTER INSERT ON job_dataset WHEN (SELECT actor FROM store) = 'direct SQL'
+BEGIN
+    SELECT RAISE(ABORT, 'that project has no such dataset')
+    WHERE NOT EXISTS (SELECT 1 FROM dataset WHERE project = NEW.dataset_project AND datasetid = NEW.datasetid);
+    UPDATE job
+    SET (same_inputs, mapped_inputs, shared_waiting, clocked) =
+        (SELECT c.same_inputs, c.mapped_inputs, c.shared_waiting, c.clocked FROM link_counts c
+         WHERE c.project = job.project AND c.jobid = job.jobid)
+    WHERE project = NEW.project AND jobid = NEW.jobid;
+    INSERT INTO job_status (project, jobid, dataid, waiting, unmapped)
+    SELECT DISTINCT j.project, j.jobid, c.dataid, j.same_inputs, j.mapped_inputs > 0
+    FROM job j JOIN job_dataset i ON i.project = j.project AND i.jobid = j.jobid AND i.itemtype = 'IN' AND i.map = 'same'
+         JOIN datastatus c ON c.project = i.dataset_project AND c.datasetid = i.datasetid AND c.locktype = 'OUT'
+                              AND c.status = 'READY'
+         JOIN dataset d ON d.project = c.project AND d.datasetid = c.datasetid
+    WHERE d.clock IS NULL AND j.clocked = 0 AND j.project = NEW.project AND j.jobid = NEW.jobid
+    ON CONFLICT (project, jobid, dataid) DO NOTHING;
+    DELETE FROM job_input WHERE project = NEW.project AND jobid = NEW.jobid;
+    UPDATE job_status
+    SET unmapped = (SELECT j.mapped_inputs > 0 FROM job j WHERE j.project = NEW.project AND j.jobid = NEW.jobid)
+    WHERE project = NEW.project AND jobid = NEW.jobid;
+    UPDATE job_status
+    SET waiting = (SELECT w.waiting FROM counted_waiting w
+                   WHERE w.project = job_status.project AND w.jobid = job_status.jobid AND w.dataid = job_status.dataid)
+    WHERE project = NEW.project AND jobid = NEW.jobid;
+END;
+CREATE TRIGGER link_changed_by_hand AFTER UPDATE ON job_dataset WHEN (SELECT actor FROM store) = 'direct SQL'
+BEGIN
+    UPDATE job
+    SET (same_inputs, mapped_inputs, shared_waiting, clocked) =
+        (SELECT c.same_inputs, c.mapped_inputs, c.shared_waiting, c.clocked FROM link_counts c
+         WHERE c.project = job.project AND c.jobid = job.jobid)
+    WHERE project = NEW.project AND jobid = NEW.jobid;
+    INSERT INTO job_status (project, jobid, dataid, waiting, unmapped)
+    SELECT DISTINCT j.project, j.jobid, c.dataid, j.same_inputs, j.mapped_inputs > 0
+    FROM job j JOIN job_dataset i ON i.project = j.project AND i.jobid = j.jobid AND i.itemtype = 'IN' AND i.map = 'same'
+         JOIN datastatus c ON c.project = i.dataset_project AND c.datasetid = i.datasetid AND c.locktype = 'OUT'
+                              AND c.status = 'READY'
+         JOIN dataset d ON d.project = c.project AND d.datasetid = c.datasetid
+    WHERE d.clock IS NULL AND j.clocked = 0 AND j.project = NEW.project AND j.jobid = NEW.jobid
+    ON CONFLICT (project, jobid, dataid) DO NOTHING;
+    DELETE FROM job_input WHERE project = NEW.project AND jobid = NEW.jobid;
+    UPDATE job_status
+    SET unmapped = (SELECT j.mapped_inputs > 0 FROM job j WHERE j.project = NEW.project AND j.jobid = NEW.jobid)
+    WHERE project = NEW.project AND jobid = NEW.jobid;
+    UPDATE job_status
+    SET waiting = (SELECT w.waiting FROM counted_waiting w
+                   WHERE w.project = job_status.project AND w.jobid = job_status.jobid AND w.dataid = job_status.dataid)
+    WHERE project = NEW.project AND jobid = NEW.jobid;
+END;
+CREATE TRIGGER link_removed_by_hand AFTER DELETE ON job_dataset WHEN (SELECT actor FROM store) = 'direct SQL'
+BEGIN
+    UPDATE job
+    SET (same_inputs, mapped_inputs, shared_waiting, clocked) =
+        (SELECT c.same_inputs, c.mapped_inputs, c.shared_waiting, c.clocked FROM link_counts c
+         WHERE c.project = job.project AND c.jobid = job.jobid)
+    WHERE project = OLD.project AND jobid = OLD.jobid;
+    INSERT INTO job_status (project, jobid, dataid, waiting, unmapped)
+    SELECT DISTINCT j.project, j.jobid, c.dataid, j.same_inputs, j.mapped_inputs > 0
+    FROM job j JOIN job_dataset i ON i.project = j.project AND i.jobid = j.jobid AND i.itemtype = 'IN' AND i.map = 'same'
+         JOIN datastatus c ON c.project = i.dataset_project AND c.datasetid = i.datasetid AND c.locktype = 'OUT'
+                              AND c.status = 'READY'
+         JOIN dataset d ON d.project = c.project AND d.datasetid = c.datasetid
+    WHERE d.clock IS NULL AND j.clocked = 0 AND j.project = OLD.project AND j.jobid = OLD.jobid
+    ON CONFLICT (project, jobid, dataid) DO NOTHING;
+    DELETE FROM job_input WHERE project = OLD.project AND jobid = OLD.jobid;
+    UPDATE job_status
+    SET unmapped = (SELECT j.mapped_inputs > 0 FROM job j WHERE j.project = OLD.project AND j.jobid = OLD.jobid)
+    WHERE project = OLD.project AND jobid = OLD.jobid;
+    UPDATE job_status
+    SET waiting = (SELECT w.waiting FROM counted_waiting w
+                   WHERE w.project = job_status.project AND w.jobid = job_status.jobid AND w.dataid = job_status.dataid)
+    WHERE project = OLD.project AND jobid = OLD.jobid;
 END;

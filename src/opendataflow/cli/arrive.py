@@ -1,0 +1,199 @@
+"""Chunks that come from outside: found by a scan, or declared by hand."""
+
+import os
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from opendataflow.cli.opened import address, opened
+from opendataflow.cli.render import put, put_json, say
+from opendataflow.errors import Refused, UsageError
+
+if TYPE_CHECKING:
+    from opendataflow.domain.chunk import Manifest
+    from opendataflow.domain.dataset import Dataset
+    from opendataflow.runner.arrival import Arrival
+    from opendataflow.store.loop import LoopStore
+
+SHOWN_IGNORED = 3
+
+
+def add_to(app: typer.Typer) -> None:
+    for command in (scan, ready):
+        app.command()(command)
+
+
+def scan(
+    dataset: Annotated[str | None, typer.Argument(help="Only this dataset.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Look and check, but declare nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For scripts.")] = False,
+) -> int:
+    """Find files that arrived, by the paths in project.yml, and make them READY after their checks.
+
+    A file has arrived when its done marker is there, or when it did not change for a while (`arrival:`).
+    What fails is told, kept for `dataflow why`, and tried again by the next scan.
+    Exit: 0, or the code of the first rejection: 11 WRONG_DATA, 12 INVALID_PATH, 13 NOT_VALIDATED.
+
+    Examples: dataflow scan;  dataflow scan flights --dry-run;  dataflow scan --json
+    """
+    from opendataflow.runner.arrival import State, scan_dataset
+
+    found = address()
+    store = opened(found)
+    counts: dict[str, int] = {}
+    told: list[dict[str, Any]] = []
+    ignored: list[str] = []
+    code = 0
+    for declared, root in _scanned(store, dataset, found.project):
+        for arrival in scan_dataset(store, declared, root, now=time.time(), dry_run=dry_run):
+            counts[arrival.state] = counts.get(arrival.state, 0) + 1
+            code = code or arrival.exit_code
+            if arrival.state is State.IGNORED:
+                ignored.append(arrival.text)
+            elif arrival.state is not State.KNOWN and not as_json:
+                put(_line(arrival))
+            if arrival.state is not State.KNOWN:
+                told.append(_as_json(arrival))
+    if as_json:
+        put_json(told)
+    for text in ignored[:SHOWN_IGNORED]:
+        say(text)
+    names = {State.READY: "would be READY" if dry_run else "READY", State.KNOWN: "READY already"}
+    parts = [f"{counts[state]} {names.get(state, state)}" for state in State if state in counts]
+    say(", ".join(parts) or "nothing has arrived")
+    return code
+
+
+def _scanned(store: "LoopStore", datasetid: str | None, project: str | None) -> list[tuple["Dataset", str]]:
+    """The datasets to look for, with their roots; one that was named must be such that files of it can arrive."""
+    from opendataflow.domain.dataset import Dataset
+    from opendataflow.runner.arrival import why_not
+    from opendataflow.store.registry import get_dataset
+
+    producers = {(row[0], row[1]): str(row[3]) for row in store.read("producers", {}, file="registry")}
+    if datasetid is not None:
+        declared, root = get_dataset(store, datasetid, project=project)
+        reason = why_not(declared, root, producers.get(declared[:2]))
+        if reason:
+            raise UsageError(f"dataset {datasetid} {reason}; only files from outside can be scanned for")
+        return [(declared, root)]
+    if project is None:
+        raise UsageError("which project? go to its folder, set DATAFLOW_PROJECT, or name a dataset")
+    roots = store.read("get_root", {"project": project}, file="registry")
+    if not roots:
+        raise UsageError(f"project {project!r} is not registered; run `dataflow apply`")
+    root = str(roots[0][0])
+    all_of_it = [Dataset(*row) for row in store.read("datasets_of", {"project": project}, file="registry")]
+    return [(one, root) for one in all_of_it if not why_not(one, root, producers.get(one[:2]))]
+
+
+def _line(arrival: "Arrival") -> str:
+    from opendataflow.domain.checks import remarks
+
+    what = f"{arrival.datasetid}/{arrival.dataid}" if arrival.dataid else arrival.datasetid
+    if arrival.code:
+        return f"{what} {arrival.state} {arrival.code}: {arrival.text}"
+    if arrival.manifest is None:
+        return f"{what} {arrival.state}: {arrival.text}"
+    rows = "" if arrival.manifest.rows is None else f"{arrival.manifest.rows} rows, "
+    notes = "".join(f"; {remark}" for remark in remarks(arrival.findings))
+    return f"{what} {arrival.state}: {rows}{arrival.manifest.bytes} bytes{notes}"
+
+
+def _as_json(arrival: "Arrival") -> dict[str, Any]:
+    manifest = arrival.manifest
+    return {
+        "dataset": arrival.datasetid,
+        "dataid": arrival.dataid,
+        "state": str(arrival.state),
+        "code": arrival.code,
+        "evidence": arrival.text,
+        "location": manifest.location if manifest else None,
+        "bytes": manifest.bytes if manifest else None,
+        "rows": manifest.rows if manifest else None,
+        "fingerprint": manifest.fingerprint if manifest else None,
+        "checks": [finding._asdict() for finding in arrival.findings],
+    }
+
+
+def ready(
+    dataset: Annotated[str, typer.Argument(help="The dataset's id.")],
+    dataids: Annotated[list[str], typer.Argument(help="Which chunks: dates, shards, `full`.")],
+    location: Annotated[
+        str | None, typer.Option(help="Where the chunk is, if not where the dataset's path says.")
+    ] = None,
+    unchecked: Annotated[
+        bool, typer.Option("--unchecked", help="Do not do the declared checks; it is recorded as not validated.")
+    ] = False,
+) -> None:
+    """Declare chunks READY: they arrived from outside. Their checks are done first.
+
+    If one of them is not there or fails its checks (exit 13), none is declared. One that is in use stops the call.
+
+    Examples: dataflow ready orders 2025-11-12;  dataflow ready orders 2025-11-12 --location data/late/orders.csv
+    """
+    from opendataflow.store.registry import assert_ready, get_dataset
+
+    if location is not None and len(dataids) > 1:
+        raise UsageError("--location is the place of one chunk; give one dataid with it")
+    found = address()
+    store = opened(found)
+    declared, root = get_dataset(store, dataset, project=found.project)
+    # All are looked at before any is declared, so that a missing file is found first.
+    manifests = [(dataid, _arrived(declared, dataid, root, location, store.environment)) for dataid in dataids]
+    if not unchecked:
+        manifests = _checked(store, declared, root, manifests)
+    for dataid, manifest in manifests:
+        before = assert_ready(store, declared, dataid, manifest)
+        where = f", {manifest.bytes} bytes at {manifest.location}" if manifest.location else ""
+        say(f"{dataset}/{dataid} is READY (was {before}){where}")
+
+
+def _arrived(declared: "Dataset", dataid: str, root: str, location: str | None, environment: str) -> "Manifest":
+    from opendataflow.domain.chunk import Manifest
+    from opendataflow.domain.dataset import chunk_location, is_below
+    from opendataflow.runner.files import is_local, manifest_of
+
+    place = os.path.abspath(location) if location and is_local(location) else location
+    place = place or chunk_location(declared, dataid, root=root)
+    if place is None or not is_local(place):
+        return Manifest(location=place)
+    if not is_below(place, root):
+        raise UsageError(f"{place} is not below {root}, the root of environment {environment!r}")
+    try:
+        return manifest_of(place)
+    except OSError as error:
+        raise UsageError(f"{declared.datasetid}/{dataid}: {place}: {error.strerror}") from error
+
+
+def _checked(
+    store: "LoopStore", declared: "Dataset", root: str, manifests: list[tuple[str, "Manifest"]]
+) -> list[tuple[str, "Manifest"]]:
+    """The manifests with what the checks saw, or raise Refused with every failure; warnings are said."""
+    from opendataflow.domain.checks import failures, passed, remarks
+    from opendataflow.domain.questions import CODES
+    from opendataflow.runner.arrival import refusal_of
+    from opendataflow.runner.checks import check_chunk, with_checks
+    from opendataflow.store.arrivals import earlier_rows
+
+    done, refused, code = [], [], 0
+    for dataid, manifest in manifests:
+        if manifest.location is None:
+            done.append((dataid, manifest))
+            continue
+        checked = check_chunk(
+            declared, dataid, manifest.location, root=root, found_manifest=manifest, now=time.time(),
+            earlier_rows=earlier_rows(store, declared, dataid),
+        )  # fmt: skip
+        for remark in remarks(checked.findings):
+            say(f"{declared.datasetid}/{dataid}: {remark}")
+        if not passed(checked.findings):
+            name, number = CODES[refusal_of(checked.findings)]
+            code = code or number
+            refused.append(f"{declared.datasetid}/{dataid} {name}: {failures(checked.findings)}")
+        done.append((dataid, with_checks(manifest, checked)))
+    if refused:
+        way = "nothing was declared; mend the data, or declare it with --unchecked"
+        raise Refused("\n".join([*refused, way]), exit_code=code)
+    return done

@@ -1,0 +1,279 @@
+"""Operating a system that runs: resubmit, hold, force, cleaning up, and the doctor."""
+
+import json
+import os
+import sys
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from opendataflow.cli.opened import address, opened
+from opendataflow.cli.render import put, put_json, put_table, say
+from opendataflow.cli.runs import JobId, Json, env, logs, moment, runs
+from opendataflow.errors import UsageError
+
+if TYPE_CHECKING:
+    from opendataflow.project.address import Address
+    from opendataflow.store.loop import LoopStore
+    from opendataflow.store.operations import Key
+
+SAID = 20  # of many changes so many are named; --json names all
+CLEAN_PAUSE_SECONDS = 0.02  # between two batches: runners that wait for the store get their turn
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
+
+history_app = typer.Typer(help="The record of what happened.", no_args_is_help=True)
+
+
+def add_to(app: typer.Typer) -> None:
+    for command in (runs, logs, env, resubmit, hold, release, doctor):
+        app.command()(command)
+    app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": False})(force)
+    app.command("delete-run")(delete_run)
+    app.add_typer(history_app, name="history")
+
+
+# Doing again ----------------------------------------------------------------------------------------------------------
+def resubmit(
+    job: Annotated[str | None, typer.Argument(help="The job's id; without it: all jobs of the project.")] = None,
+    dataids: Annotated[list[str] | None, typer.Argument(help="One or more dataids.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="All that are FAILED.")] = False,
+    since: Annotated[
+        str | None, typer.Option(help="What failed since then and still is: a time, a date (UTC), or 2h.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(help="The end of that window, if it is over.")] = None,
+    all_runs: Annotated[
+        bool, typer.Option("--all-runs", help="With --since: everything that ran then, failed or not.")
+    ] = False,
+    cascade: Annotated[bool, typer.Option("--cascade", help="Also whatever read the outputs, and so on.")] = False,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Have dataids produced again: their outputs close to consumers until they are.
+
+    Examples: dataflow resubmit load_orders 2025-11-12 --cascade;  dataflow resubmit --failed;
+    dataflow resubmit --since 2025-11-12T02:00 --until 2025-11-12T05:30 --dry-run
+    """
+    from opendataflow.domain.job import JobStatus
+    from opendataflow.store.operations import resubmit as resubmit_in
+
+    found = address()
+    store = opened(found)
+    keys = _chosen(store, found, job, dataids or [], failed, since, until, all_runs)
+    ran = frozenset({JobStatus.COMPLETE, JobStatus.FAILED, JobStatus.RUNNING})
+    only = None if dataids else ran if all_runs else frozenset({JobStatus.FAILED})
+    done = resubmit_in(store, keys, only=only, cascade=cascade, dry_run=dry_run)
+    if as_json:
+        put_json(done)
+        return
+    for one in done if dry_run else done[:SAID]:
+        after = "RUNNING, again after this run" if one["again"] else one["status"]
+        line = f"{one['jobid']}/{one['dataid']}: {one['before']} → {after}{' (cascade)' if one['cascade'] else ''}"
+        (put if dry_run else say)(line)
+    if len(done) > SAID and not dry_run:
+        say(f"… and {len(done) - SAID} more")
+    counts = Counter("to run again after this run" if one["again"] else one["status"] for one in done)
+    told = ", ".join(f"{number} {status}" for status, number in counts.items()) or "nothing to do"
+    say(f"{'would be: ' if dry_run and done else ''}{told}")
+
+
+def _chosen(
+    store: "LoopStore", found: "Address", job: str | None, dataids: list[str], failed: bool, since: str | None,
+    until: str | None, all_runs: bool,
+) -> list["Key"]:  # fmt: skip
+    from opendataflow.store.operations import Key, find_failed, find_ran, get_project
+    from opendataflow.store.rows import utc_text
+
+    if dataids and (failed or since or until or all_runs):
+        raise UsageError("give dataids, or --failed or --since, not both")
+    if (until or all_runs) and not since:
+        raise UsageError("give the beginning of the window too: --since 2025-11-12T02:00, or --since 2h")
+    if not (dataids or failed or since):
+        whose = f" of {job}" if job else ""
+        raise UsageError(f"which dataids{whose}? give some, or --failed, or --since for an outage")
+    if job is None:
+        project = get_project(store, found.project)
+    else:
+        project = store.get_job(job, project=found.project).project
+        if dataids:
+            return [Key(project, job, dataid) for dataid in dict.fromkeys(dataids)]
+    if not since:
+        return find_failed(store, project=project, jobid=job)
+    start, end = moment(since), moment(until, end=True) if until else time.time()
+    if start > end:
+        raise UsageError(f"the window ends before it begins: {utc_text(start)} to {utc_text(end)}")
+    if all_runs:
+        return find_ran(store, project=project, jobid=job, since=start, until=end)
+    return find_failed(store, project=project, jobid=job, since=utc_text(start), until=utc_text(end))
+
+
+# Holding --------------------------------------------------------------------------------------------------------------
+def hold(
+    job: JobId,
+    dataids: Annotated[list[str] | None, typer.Argument(help="Which dataids; without any: the whole job.")] = None,
+    reason: Annotated[str, typer.Option(help="Why, for those who wonder.")] = "",
+) -> None:
+    """Hold back dataids, or a whole job: nothing of it is claimed until it is released; what runs goes on.
+
+    Examples: dataflow hold load_orders --reason "the feed is wrong";  dataflow hold load_orders 2025-11-12
+    """
+    from opendataflow.store.operations import hold as hold_in
+    from opendataflow.store.operations import hold_job
+
+    found = address()
+    store = opened(found)
+    of = store.get_job(job, project=found.project)
+    if dataids:
+        _say_changes(hold_in(store, of, dataids, reason=reason))
+        return
+    done, by = hold_job(store, of, reason=reason)
+    say(f"{job} is {'now ' if done else 'already '}held by {by}; `dataflow release {job}` lets it go on")
+
+
+def release(
+    job: JobId,
+    dataids: Annotated[list[str] | None, typer.Argument(help="Which dataids; without any: the whole job.")] = None,
+) -> None:
+    """Let held dataids, or a held job, go on.
+
+    Examples: dataflow release load_orders;  dataflow release load_orders 2025-11-12
+    """
+    from opendataflow.store.operations import release as release_in
+    from opendataflow.store.operations import release_job
+
+    found = address()
+    store = opened(found)
+    of = store.get_job(job, project=found.project)
+    if dataids:
+        _say_changes(release_in(store, of, dataids))
+        return
+    done, held = release_job(store, of)
+    say(f"{job} is released" if done else f"{job} was not held as a whole")
+    if held:
+        say(f"{held} of its dataids are on HOLD of their own; `dataflow status {job} --status HOLD` lists them")
+
+
+def _say_changes(done: list[dict[str, Any]]) -> None:
+    for one in done:
+        same = one["before"] == one["status"]
+        change = f"is {one['status']} already" if same else f"{one['before']} → {one['status']}"
+        say(f"{one['jobid']}/{one['dataid']}: {change}")
+
+
+def force(
+    ctx: typer.Context,
+    job: JobId,
+    dataid: Annotated[str, typer.Argument(help="Which dataid.")],
+    command: Annotated[list[str] | None, typer.Argument(help="After --: a command instead of the job's own.")] = None,
+    as_json: Json = False,
+) -> int:
+    """Run a dataid now, whatever the five answers are. They are asked and kept, and the run is recorded as forced.
+
+    Only a live run of it, or a live reader of its output, is still in the way. A hold of the dataid ends with it.
+
+    Examples: dataflow force load_orders 2025-11-12;  dataflow force load_orders 2025-11-12 -- ./repair.sh --full
+    """
+    from opendataflow.runner.guard import Guard
+
+    guard = Guard()  # forked while this process has nothing open
+    from opendataflow.runner.force import force as force_run
+    from opendataflow.runner.force import forced_work
+    from opendataflow.runner.report import line
+    from opendataflow.runner.session import Session
+    from opendataflow.runner.supervise import Signals
+
+    session = Session(guard, Signals(), address(), job, say=say, out_fd=2 if as_json else 1)
+    work = forced_work(session, list(command or []) + list(ctx.args))
+    outcome = force_run(session, work, dataid, cwd=os.getcwd())
+    if as_json:
+        put(json.dumps({**outcome._asdict(), "verdict": None, "forced": True}))
+    else:
+        say(f"{line(outcome)} (forced)")
+    session.store.close()
+    if guard.child_stays:
+        from opendataflow.cli.run import SPARK_END_SECONDS
+
+        guard.let_child_end(SPARK_END_SECONDS)
+    guard.close()
+    return outcome.exit_code
+
+
+# Cleaning up ----------------------------------------------------------------------------------------------------------
+def delete_run(run: Annotated[int, typer.Argument(help="The run's number.")], yes: Yes = False) -> None:
+    """Remove the record of one ended run: its row, and its manifests where no chunk points at them. Nothing else.
+
+    Example: dataflow delete-run 42 --yes
+    """
+    from opendataflow.store.operations import delete_run as delete_in
+    from opendataflow.store.registry import get_run
+
+    store = opened()
+    shown = get_run(store, run)
+    _confirm(f"remove the record of run {run} ({shown['jobid']}/{shown['dataid']}, {shown['status']})", yes=yes)
+    done = delete_in(store, run)
+    say(f"removed run {run} of {done['jobid']}/{done['dataid']} and {done['manifests']} of its manifests")
+    if done["log_path"] and os.path.isfile(done["log_path"]):
+        say(f"its log file stays: {done['log_path']}")
+
+
+@history_app.command("clean")
+def clean(
+    job: Annotated[str | None, typer.Option("--job", help="Only of this job and what it makes.")] = None,
+    days_old: Annotated[float | None, typer.Option(min=0, help="Only what ended at least so many days ago.")] = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Delete the records of finished runs and the history of changes; where jobs and chunks stand is never touched.
+
+    Live runs stay, and so does the last run of everything that is FAILED.
+
+    Example: dataflow history clean --days-old 90 --yes
+    """
+    from opendataflow.store.operations import clean_history, get_project
+    from opendataflow.store.rows import utc_text
+
+    found = address()
+    store = opened(found)
+    project = store.get_job(job, project=found.project).project if job else get_project(store, found.project)
+    before = utc_text(store.clock() - days_old * 86_400) if days_old is not None else None
+
+    def go_through(*, only_count: bool) -> str:
+        number = [0, 0]
+        for batch in clean_history(store, project, jobid=job, before=before, dry_run=only_count):
+            number = [number[0] + batch.runs, number[1] + batch.history]
+            if not only_count:
+                time.sleep(CLEAN_PAUSE_SECONDS)
+        return f"{number[0]} runs and {number[1]} changes of {job or project}"
+
+    if dry_run:
+        put(f"would delete {go_through(only_count=True)}")
+        return
+    if not yes:
+        _confirm(f"delete {go_through(only_count=True)}", yes=False)
+    say(f"deleted {go_through(only_count=False)}")
+
+
+def _confirm(what: str, *, yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"this would {what}, and nobody is there to ask; give --yes")
+    typer.confirm(f"{what}?", abort=True, err=True)
+
+
+def doctor(as_json: Json = False) -> int:
+    """Look at everything a run needs, and say what would mend what is wrong; exit 1 if something is. Changes nothing.
+
+    Example: dataflow doctor
+    """
+    from opendataflow.runner.doctor import PROBLEM, examine
+
+    found = list(examine(os.getcwd()))
+    if as_json:
+        put_json([one._asdict() for one in found])
+    else:
+        put_table("", ("check", "", "", "what to do"), [(one.check, one.state, one.told, one.fix) for one in found])
+    return 1 if any(one.state == PROBLEM for one in found) else 0

@@ -1,0 +1,72 @@
+"""`dataflow tick`: what a scheduler calls."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from opendataflow.cli.render import put, put_json, say
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(tick)
+
+
+def tick(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what could run now; nothing is run.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object per run on stdout; the jobs' own output goes to stderr.")
+    ] = False,
+) -> int:
+    """Run everything that is due and claimable, once: for cron, systemd or Airflow.
+
+    Arrived files are taken in, slots of clocks are opened, lost runs are recovered; then every job of the project runs
+    on the dataids that are ready, producers before consumers. Many ticks at once never run a dataid twice. Exit 0 when
+    nothing failed; what waits for its inputs is no failure.
+
+    Example: */5 * * * *  cd /srv/warehouse && dataflow tick
+    """
+    from opendataflow.runner.guard import Guard
+
+    guard = Guard()  # forked while this process has nothing open
+    from opendataflow.cli.opened import address, opened
+    from opendataflow.runner.report import line
+    from opendataflow.runner.supervise import Signals
+    from opendataflow.runner.tick import make_all_due
+    from opendataflow.runner.tick import tick as run_tick
+
+    found = address()
+    store = opened(found)
+    if dry_run:
+        able = []
+        for project, jobid in make_all_due(store, found, say=say):
+            job = store.get_job(jobid, project=project)
+            able += [{"jobid": jobid, "dataid": one.dataid} for one in store.list_claimable(job, limit=1000)]
+        guard.close()
+        if as_json:
+            put_json(able)
+        else:
+            for one in able:
+                put(f"{one['jobid']}/{one['dataid']}")
+            say(f"{len(able)} dataids could run now")
+        return 0
+    signals = Signals()
+    code = ran = failed = 0
+    for outcome in run_tick(guard, signals, found, store, say=say, out_fd=2 if as_json else 1):
+        ran += outcome.runid is not None
+        if outcome.exit_code and outcome.exit_code != 5:
+            failed += 1
+            code = code or outcome.exit_code
+        if as_json:
+            fields = outcome._asdict()
+            fields.pop("verdict")
+            put(json.dumps(fields))
+        else:
+            say(line(outcome))
+    store.close()
+    guard.close()
+    if signals.received is not None:
+        return 128 + signals.received
+    if not as_json:
+        say(f"{ran} runs, {failed} of them failed; see `dataflow why`" if failed else f"{ran} runs, none failed")
+    return code

@@ -1,0 +1,162 @@
+"""Everything that failed or is blocked, by what is at the root of it: one cause, one command, many dataids."""
+
+import json
+from collections import defaultdict
+from typing import Any, NamedTuple
+
+from opendataflow.store.loop import LoopStore
+from opendataflow.store.rows import Row
+
+LIMIT = 100_000  # rows that are looked at; more than that is told as "and more"
+Key = tuple[str, str, str]  # project, job or dataset, dataid
+
+
+class Root(NamedTuple):
+    """What must be mended: `name` is a job or a dataset."""
+
+    kind: str  # FAILED, HOLD, PAUSED, RUNNING, NOT_RUN, REJECTED, MISSING, or a refusal's code
+    project: str
+    name: str
+
+
+def blockers(store: LoopStore, *, project: str | None) -> list[dict[str, Any]]:
+    """The roots, the one that blocks most first: what it is, its dataids, what it blocks, the next step."""
+    facts = _Facts(store, project)
+    at_root: dict[Root, dict[Key, str]] = defaultdict(dict)
+    blocked: dict[Root, dict[Key, None]] = defaultdict(dict)
+    for key in facts.rows:
+        root, where, reason = facts.root(key, frozenset())
+        at_root[root][where] = reason
+        if where != key:
+            blocked[root][key] = None
+    for root, where, reason, number in facts.shared():
+        at_root[root][where] = reason
+        blocked[root].update({(where[0], f"{number} of {where[1]}", ""): None} if number else {})
+    told = [_tell(root, causes, list(blocked[root]), facts) for root, causes in at_root.items()]
+    return sorted(told, key=lambda one: (-one["blocks"], -len(one["dataids"]), one["name"]))
+
+
+def _tell(root: Root, causes: dict[Key, str], blocked: list[Key], facts: "_Facts") -> dict[str, Any]:
+    dataids = [key[2] for key in causes]
+    return {
+        "cause": root.kind,
+        "name": root.name,
+        "dataids": dataids,
+        "reason": next(iter(causes.values())),
+        "blocks": len(blocked),
+        "jobs": sorted({key[1] for key in blocked}),
+        "fix": _fix(root, dataids, root.name in facts.scanned),
+    }
+
+
+def _fix(root: Root, dataids: list[str], can_scan: bool) -> str:
+    first = dataids[0]
+    match root.kind:
+        case "FAILED" if len(dataids) > 1:
+            return f"mend the cause (`dataflow why {root.name} {first}`), then `dataflow resubmit {root.name} --failed`"
+        case "FAILED":
+            return f"mend the cause (`dataflow why {root.name} {first}`), then `dataflow resubmit {root.name} {first}`"
+        case "HOLD":
+            return f"`dataflow release {root.name} {' '.join(dataids[:5])}{' …' if len(dataids) > 5 else ''}`"
+        case "PAUSED":
+            return f"`dataflow release {root.name}`"
+        case "RUNNING":
+            return f"wait for it: `dataflow runs {root.name} --status RUNNING`"
+        case "NOT_RUN":
+            return f"`dataflow run {root.name} --drain`"
+        case "MISSING" if can_scan:
+            return f"when it has arrived: `dataflow scan {root.name}`"
+        case "MISSING":
+            return f"when it has arrived: `dataflow ready {root.name} {first}`"
+        case "REJECTED":
+            return f"put the right data there, then `dataflow scan {root.name}`"
+    return f"`dataflow why {root.name} {first}`"
+
+
+class _Facts:
+    """What the store says about everything that is not done, read in a few statements."""
+
+    def __init__(self, store: LoopStore, project: str | None) -> None:
+        self._store, self._project = store, project
+        self.rows: dict[Key, Row] = {}
+        for name in ("failed_rows", "blocked_rows"):
+            for row in self._read(name, limit=LIMIT):
+                self.rows[row[0], row[1], row[2]] = row
+        self._running = {(row[0], row[1], row[2]): row for row in self._read("running_rows", now=store.time())}
+        self._missing: dict[Key, list[Row]] = defaultdict(list)
+        for row in self._read("missing_inputs"):
+            self._missing[row[0], row[1], row[2]].append(row)
+        self._paused = {(row[0], row[1]): row for row in self._read("paused_jobs")}
+        self._made_by: dict[tuple[str, str], str] = {}
+        self.scanned: set[str] = set()
+        for owner, datasetid, _, _, producer in self._read("datasets"):
+            if producer is not None:
+                self._made_by[owner, datasetid] = producer
+            else:
+                self.scanned.add(datasetid)
+
+    def _read(self, name: str, **params: Any) -> list[Row]:
+        return self._store.read(name, {"project": self._project, **params}, file="overview")
+
+    def root(self, key: Key, trail: frozenset[Key]) -> tuple[Root, Key, str]:
+        """The root of what holds this dataid up, where it is, and in which words."""
+        project, jobid, dataid = key
+        row = self.rows.get(key)
+        if row is None:
+            return self._not_blocked(key)
+        if row[3] == "FAILED":
+            return Root("FAILED", project, jobid), key, row[7] or "it failed"
+        if row[3] == "HOLD":
+            return Root("HOLD", project, jobid), key, f"{jobid}/{dataid} is on HOLD"
+        if row[4] > 0 and self._missing[key] and key not in trail:
+            _, _, _, owner, datasetid, of_dataid, status, problem = self._missing[key][0]
+            producer = self._made_by.get((owner, datasetid))
+            if producer is not None:
+                return self.root((owner, producer, of_dataid), trail | {key})
+            where = (owner, datasetid, of_dataid)
+            if problem:
+                return Root("REJECTED", owner, datasetid), where, f"{datasetid}/{of_dataid} was rejected: {problem}"
+            return Root("MISSING", owner, datasetid), where, f"{datasetid}/{of_dataid} is {status or 'not there yet'}"
+        code, evidence = _refusal(row[6])
+        if row[5] is not None:
+            return Root(code or "PARKED", project, jobid), key, f"{evidence}; parked until {row[5]}"
+        return Root(code or "PENDING", project, jobid), key, evidence or "its inputs are being counted"
+
+    def _not_blocked(self, key: Key) -> tuple[Root, Key, str]:
+        project, jobid, dataid = key
+        running = self._running.get(key)
+        if running is not None:
+            return Root("RUNNING", project, jobid), key, f"{jobid}/{dataid} is RUNNING by {running[3]}"
+        paused = self._paused.get((project, jobid))
+        if paused is not None:
+            return Root("PAUSED", project, jobid), key, f"{jobid} is held by {paused[2]}"
+        return Root("NOT_RUN", project, jobid), key, f"{jobid}/{dataid} has not run yet"
+
+    def shared(self) -> list[tuple[Root, Key, str, int]]:
+        """What holds up whole jobs: chunks `full` that are not READY, and people."""
+        found = []
+        for _, jobid, owner, datasetid, status, problem, number in self._read("missing_shared"):
+            producer = self._made_by.get((owner, datasetid))
+            if producer is not None:
+                root, where, reason = self.root((owner, producer, "full"), frozenset())
+            else:
+                kind, text = (
+                    ("REJECTED", f"was rejected: {problem}")
+                    if problem
+                    else ("MISSING", f"is {status or 'not there yet'}")
+                )
+                root, where = Root(kind, owner, datasetid), (owner, datasetid, "full")
+                reason = f"{datasetid}/full {text}, and every dataid of {jobid} reads it"
+            found.append((root, where, reason, number))
+        for (project, jobid), row in self._paused.items():
+            found.append(
+                (Root("PAUSED", project, jobid), (project, jobid, "all"), f"{jobid} is held by {row[2]}", row[3])
+            )
+        return found
+
+
+def _refusal(text: Any) -> tuple[str, str]:
+    for answer in json.loads(text) if text else []:
+        if not answer["yes"] and answer["code"]:
+            return str(answer["code"]), str(answer["evidence"])
+    return "", ""

@@ -1,0 +1,287 @@
+"""`dataflow doctor`: look at everything that a run needs, and say what would mend what is wrong. Changes nothing."""
+
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from typing import NamedTuple
+
+from opendataflow import __version__
+from opendataflow.domain.registration import Registration
+from opendataflow.errors import DataflowError
+from opendataflow.project.address import Address, get_address
+from opendataflow.runner.session import own_name
+from opendataflow.store import open_store
+from opendataflow.store.loop import LoopStore
+from opendataflow.store.open import SCHEMA_VERSION
+
+OK, WARNING, PROBLEM = "ok", "warning", "problem"
+NEEDED = ("cryptography", "psycopg", "pyarrow", "pydantic", "pyspark", "pyyaml", "rich", "typer")
+PYTHON, JAVA = (3, 11), 17
+CLOCK_SECONDS = 2.0
+FREE_BYTES = 1 << 30
+SHOWN = 5
+
+
+class Finding(NamedTuple):
+    check: str
+    state: str  # ok | warning | problem
+    told: str
+    fix: str = ""
+
+
+def examine(folder: str) -> Iterator[Finding]:
+    """Every check for a command started in this folder; one that cannot be made does not stop the others."""
+    yield from _python()
+    address = wanted = None
+    try:
+        address = get_address(folder)
+    except DataflowError as error:
+        yield Finding("project", PROBLEM, str(error))
+    if address is not None and address.home is not None:
+        try:
+            wanted = _declared(address)
+            jobs = f"{len(wanted.datasets)} datasets, {len(wanted.jobs)} jobs"
+            yield Finding("project", OK, f"{address.home}/project.yml, environment {address.environment}: {jobs}")
+        except DataflowError as error:
+            yield Finding("project", PROBLEM, str(error), "mend project.yml")
+    yield _java(needed=wanted is not None and any(job.kind == "pipeline" for job in wanted.jobs))
+    if wanted is not None:
+        yield _scripts(wanted)
+        yield _transformations(wanted)
+        yield from _places(wanted)
+    if address is not None:
+        yield from _work_folder(address)
+        yield from _store(address, wanted)
+
+
+def _declared(address: Address) -> Registration:
+    from opendataflow.project.load import load_registration
+
+    return load_registration(address.home or "", address.environment or "")
+
+
+# This machine -------------------------------------------------------------------------------------------------------
+def _python() -> Iterator[Finding]:
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    state = OK if sys.version_info >= PYTHON else PROBLEM
+    yield Finding("python", state, f"Python {version}", "" if state == OK else "install Python 3.11 or newer")
+    found, missing = [f"opendataflow {__version__}"], []
+    for name in NEEDED:
+        try:
+            found.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            missing.append(name)
+    if missing:
+        yield Finding("packages", PROBLEM, f"missing: {', '.join(missing)}", f"pip install {' '.join(missing)}")
+    else:
+        yield Finding("packages", OK, ", ".join(found))
+
+
+def _java(*, needed: bool) -> Finding:
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    fix = "`apt install openjdk-17-jre-headless`, or set JAVA_HOME to Java 17 or newer"
+    state, why = (PROBLEM, "pipelines need it") if needed else (OK, "only pipelines need it")
+    if java is None or not os.access(java, os.X_OK):
+        where = f"JAVA_HOME is {home}, but has no bin/java" if home else "there is no Java"
+        return Finding("java", state, f"{where}; {why}", fix if needed else "")
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
+    except (OSError, subprocess.SubprocessError) as error:
+        return Finding("java", state, f"{java} does not run: {error}; {why}", fix if needed else "")
+    version = re.search(r'version "(?:1\.)?(\d+)[^"]*"', said)
+    if version is None or int(version.group(1)) < JAVA:
+        shown = version.group() if version else said.strip().splitlines()[:1]
+        return Finding("java", state, f"{java}: {shown}, older than {JAVA}; {why}", fix if needed else "")
+    return Finding("java", OK, f"{java}: {version.group()}")
+
+
+def _places(wanted: Registration) -> Iterator[Finding]:
+    if "://" in wanted.root:
+        yield Finding("root", OK, f"{wanted.root} is not on this machine's disks; it is looked at before each run")
+    else:
+        yield from _writable("root", wanted.root)
+
+
+def _work_folder(address: Address) -> Iterator[Finding]:
+    yield from _writable("logs", address.work)
+    kept = os.path.join(address.work, "unreported")
+    names = [name for name in os.listdir(kept) if name.endswith(".json")] if os.path.isdir(kept) else []
+    if names:
+        yield Finding(
+            "endings", WARNING, f"{len(names)} runs ended while the store was away", "the next run here records them"
+        )
+
+
+def _writable(check: str, folder: str) -> Iterator[Finding]:
+    nearest = folder
+    while not os.path.exists(nearest) and nearest != os.path.dirname(nearest):
+        nearest = os.path.dirname(nearest)
+    if not os.path.isdir(nearest) or not os.access(nearest, os.W_OK | os.X_OK):
+        yield Finding(check, PROBLEM, f"{nearest} cannot be written by this user", f"chown or chmod {nearest}")
+        return
+    usage = shutil.disk_usage(nearest)
+    free = f"{folder}: {usage.free / 2**30:.1f} GiB of {usage.total / 2**30:.1f} free"
+    if usage.free < FREE_BYTES:
+        yield Finding(check, WARNING, free, "make room before a run fails half-way")
+    else:
+        yield Finding(check, OK, free)
+
+
+# The project --------------------------------------------------------------------------------------------------------
+def _scripts(wanted: Registration) -> Finding:
+    missing, closed = [], []
+    for job in wanted.jobs:
+        if job.kind == "script" and job.script is not None:
+            path = os.path.join(wanted.home, job.script)
+            if not os.path.isfile(path):
+                missing.append(path)
+            elif not os.access(path, os.X_OK):
+                closed.append(path)
+    if missing:
+        return Finding("scripts", PROBLEM, f"not there: {_some(missing)}", "put them there, or mend project.yml")
+    if closed:
+        return Finding("scripts", PROBLEM, f"not executable: {_some(closed)}", f"chmod +x {' '.join(closed[:SHOWN])}")
+    return Finding("scripts", OK, "every script is there and executable")
+
+
+def _transformations(wanted: Registration) -> Finding:
+    missing = []
+    for job in wanted.jobs:
+        if job.kind == "pipeline":
+            for name in json.loads(job.definition).get("transformations") or []:
+                path = os.path.join(wanted.home, "pipelines", job.jobid, f"{str(name).removesuffix('.py')}.py")
+                if not os.path.isfile(path):
+                    missing.append(path)
+    if missing:
+        return Finding("pipelines", PROBLEM, f"not there: {_some(missing)}", "write them, or mend project.yml")
+    return Finding("pipelines", OK, "every transformation is there")
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+
+
+# The store ----------------------------------------------------------------------------------------------------------
+def _store(address: Address, wanted: Registration | None) -> Iterator[Finding]:
+    try:
+        store = open_store(address.store, actor=own_name(), check=False)
+    except DataflowError as error:
+        yield Finding("store", PROBLEM, str(error))
+        return
+    looks: dict[str, Callable[[], Finding]] = {
+        "store": lambda: _schema(store),
+        "environment": lambda: _environment(store, address),
+        "latency": lambda: _latency(store),
+        "clock": lambda: _clock(store),
+        "leases": lambda: _leases(store, address.project),
+        "credentials": lambda: _credentials(store, address.project),
+        "applied": lambda: _applied(store, wanted),
+        "counters and locks": lambda: _sound(store),
+    }
+    for check, look in looks.items():
+        try:
+            yield look()
+        except DataflowError as error:
+            yield Finding(check, PROBLEM, str(error))
+            if check == "store":
+                break  # another schema: nothing more can be asked
+    store.close()
+
+
+def _schema(store: LoopStore) -> Finding:
+    store.check_schema(SCHEMA_VERSION)
+    return Finding("store", OK, f"{store.url}, schema {SCHEMA_VERSION}")
+
+
+def _environment(store: LoopStore, address: Address) -> Finding:
+    if address.environment is not None:
+        store.check_environment(address.environment)
+    return Finding("environment", OK, f"the store belongs to environment {store.environment!r}")
+
+
+def _latency(store: LoopStore) -> Finding:
+    times = []
+    for _ in range(5):
+        started = time.perf_counter()
+        store.read("get_store", {})
+        times.append(time.perf_counter() - started)
+    return Finding("latency", OK, f"a read takes {statistics.median(times) * 1000:.1f} ms")
+
+
+def _clock(store: LoopStore) -> Finding:
+    from opendataflow.store.operations import clock_ahead_seconds
+
+    ahead = clock_ahead_seconds(store)
+    told = f"the store's clock is {abs(ahead):.1f} s {'ahead of' if ahead > 0 else 'behind'} this machine's"
+    if abs(ahead) > CLOCK_SECONDS:
+        return Finding("clock", WARNING, told, "let both keep time with NTP: slots begin by this machine's clock")
+    return Finding("clock", OK, told)
+
+
+def _leases(store: LoopStore, project: str | None) -> Finding:
+    from opendataflow.store.operations import expired_leases
+
+    found = expired_leases(store, project=project)
+    if not found:
+        return Finding("leases", OK, "no lease has run out")
+    named = _some([f"{one['jobid']}/{one['dataid']} ({one['owner']})" for one in found])
+    fix = f"the next run of any job takes them back: `dataflow run {found[0]['jobid']}`"
+    return Finding("leases", WARNING, f"ran out: {named}", fix)
+
+
+def _credentials(store: LoopStore, project: str | None) -> Finding:
+    from opendataflow.project.secrets import decrypt, find_passkey, others_can_read
+    from opendataflow.store.operations import get_project
+
+    of = {"project": get_project(store, project)}
+    rows = store.read("credentials_of", of, file="credentials")
+    file = os.environ.get("DATAFLOW_PASSKEY_FILE")
+    if not rows:
+        return Finding("credentials", OK, "no dataset has one")
+    passkey = find_passkey()
+    if passkey is None:
+        told = f"{len(rows)} are encrypted, and no passkey is given"
+        return Finding("credentials", PROBLEM, told, "set DATAFLOW_PASSKEY or DATAFLOW_PASSKEY_FILE")
+    wrong = [str(datasetid) for datasetid, text in rows if not _opens(text, passkey, decrypt)]
+    if wrong:
+        told = f"the passkey does not open those of {_some(wrong)}"
+        return Finding("credentials", PROBLEM, told, "give the passkey they were encrypted with")
+    if file and others_can_read(file):
+        return Finding("credentials", WARNING, f"others can read the passkey file {file}", f"chmod 600 {file}")
+    return Finding("credentials", OK, f"the passkey opens all {len(rows)}")
+
+
+def _opens(text: str, passkey: str, decrypt: Callable[[str, str], str]) -> bool:
+    try:
+        decrypt(text, passkey)
+    except DataflowError:
+        return False
+    return True
+
+
+def _applied(store: LoopStore, wanted: Registration | None) -> Finding:
+    from opendataflow.store.operations import not_applied
+
+    if wanted is None:
+        return Finding("applied", OK, "there is no project.yml to compare with")
+    found = not_applied(store, wanted)
+    if found:
+        return Finding("applied", WARNING, f"the store has otherwise: {_some(found)}", "`dataflow apply`")
+    return Finding("applied", OK, "the store has what project.yml declares")
+
+
+def _sound(store: LoopStore) -> Finding:
+    from opendataflow.store.registry import check
+
+    found = check(store, repair=False)
+    if found:
+        return Finding("counters and locks", PROBLEM, _some(found), "`dataflow db check --repair`")
+    return Finding("counters and locks", OK, "as the chunks are")

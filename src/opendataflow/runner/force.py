@@ -1,0 +1,62 @@
+"""A person runs a job's dataid against the answers: they are asked and kept, and only a live run or reader stops it."""
+
+import os
+import shutil
+import time
+
+from opendataflow.domain.chunk import ChunkStatus
+from opendataflow.domain.job import Candidate
+from opendataflow.errors import ConfigurationError, UsageError
+from opendataflow.runner.pipeline import pipeline_work
+from opendataflow.runner.prepare import prepare
+from opendataflow.runner.runjob import Outcome, Work
+from opendataflow.runner.script import script_work
+from opendataflow.runner.session import Session, get_script
+from opendataflow.store.operations import locked, make_claimable
+
+TRIES = 10  # inputs may change between a look and the claim
+
+
+def forced_work(session: Session, command: list[str]) -> Work:
+    """The command as the job's work; without one, what the job itself runs. Found missing before anything is taken."""
+    job = session.job
+    if command:
+        program = shutil.which(command[0])
+        if program is None:
+            raise UsageError(f"there is no command {command[0]!r} that can be run here")
+        return script_work(job, os.path.abspath(program), command[1:])
+    if job.kind == "pipeline":
+        return pipeline_work(job, session.address.work)
+    if job.script is None:
+        raise ConfigurationError(f"job {job.jobid} names no script; give a command: `dataflow force … -- command`")
+    return script_work(job, get_script(os.path.join(job.home, job.script)), [])
+
+
+def force(session: Session, work: Work, dataid: str, *, cwd: str) -> Outcome:
+    """Run the dataid now, whatever the five answers are; they are recorded with the run, and so is that it was forced.
+
+    Raises Refused while it runs or its output is read. Inputs that are READY are locked as always.
+    """
+    store, job, runner = session.store, session.job, session.runner
+    session.tidy()
+    if store.find_candidate(job, dataid) is None:
+        store.expect_one(job, dataid)
+    verdict = prepare(job, _candidate(session, dataid))  # as things were before we touched anything
+    for _ in range(TRIES):
+        make_claimable(store, job, dataid)
+        candidate = _candidate(session, dataid)
+        ready = tuple(chunk for chunk in candidate.inputs if chunk.status is ChunkStatus.READY)
+        lease_from = time.monotonic()
+        unlimited = job._replace(concurrency=None)
+        claim = store.claim(unlimited, candidate._replace(inputs=ready), verdict, runner.owner, forced=True)
+        if claim is not None:
+            # The run is told of all its inputs, also of those that are not READY: the person knows why.
+            return runner._run(job, work, candidate, claim, lease_from, cwd, session.passwords, go_on=False)
+    raise locked(f"{job.jobid}/{dataid} could not be claimed; see `dataflow why {job.jobid} {dataid}`")
+
+
+def _candidate(session: Session, dataid: str) -> Candidate:
+    found = session.store.find_candidate(session.job, dataid)
+    if found is None:
+        raise UsageError(f"{session.job.jobid} has no dataid {dataid!r}; see `dataflow status {session.job.jobid}`")
+    return found

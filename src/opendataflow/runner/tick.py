@@ -1,0 +1,80 @@
+"""One tick: everything that is due and claimable, once, producers before consumers."""
+
+from collections.abc import Callable, Iterator
+
+from opendataflow.errors import ConfigurationError, SecretError
+from opendataflow.project.address import Address
+from opendataflow.runner.due import make_due
+from opendataflow.runner.guard import Guard
+from opendataflow.runner.processes import host_identity
+from opendataflow.runner.recover import recover_lost_runs, report_kept
+from opendataflow.runner.runjob import Outcome
+from opendataflow.runner.session import Session
+from opendataflow.runner.supervise import Signals
+from opendataflow.store.loop import LoopStore
+from opendataflow.store.tally import fold_if_due
+
+SPARK_END_SECONDS = 10.0  # for a warm Spark child to clean up after itself
+
+
+def make_all_due(store: LoopStore, address: Address, *, say: Callable[[str], None]) -> list[tuple[str, str]]:
+    """Recover, wake, open slots, expect: for all jobs of the project. Returns the jobs, producers first."""
+    report_kept(address.work, store, say=say)
+    recover_lost_runs(store, host=host_identity(), say=say)
+    store.wake_parked()
+    jobs = in_order(store, address.project)
+    for project, jobid in jobs:
+        make_due(store, store.get_job(jobid, project=project))
+    fold_if_due(store)
+    return jobs
+
+
+def tick(
+    guard: Guard, signals: Signals, address: Address, store: LoopStore, *, say: Callable[[str], None], out_fd: int
+) -> Iterator[Outcome]:
+    """Run what can run, each dataid once; a job that cannot be started is told and the others go on."""
+    for project, jobid in make_all_due(store, address, say=say):
+        job = store.get_job(jobid, project=project)
+        if store.find_claimable(job) is None:
+            continue
+        try:
+            session = Session(
+                guard, signals, address._replace(project=project), jobid, say=say, out_fd=out_fd, store=store
+            )
+            work = session.get_work([])
+        except (ConfigurationError, SecretError) as error:
+            yield Outcome(error.exit_code, "NOT_STARTED", jobid, None, str(error))
+            continue
+        seen: set[str | None] = set()
+        while signals.received is None and not guard.is_gone:
+            outcome = session.run(work, dataid=None, wait_seconds=0.0, cwd=job.home)
+            if outcome.runid is None:
+                break
+            yield outcome
+            if outcome.dataid in seen or outcome.exit_code in (5, 75):
+                break
+            seen.add(outcome.dataid)
+        if guard.child_stays:
+            guard.let_child_end(SPARK_END_SECONDS)
+        if signals.received is not None:
+            break
+
+
+def in_order(store: LoopStore, project: str | None) -> list[tuple[str, str]]:
+    """All jobs, each after those that make what it reads."""
+    made_by: dict[tuple[str, str], tuple[str, str]] = {}
+    reads: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for owner, jobid, itemtype, dataset_project, datasetid in store.read(
+        "all_links", {"project": project}, file="overview"
+    ):
+        if itemtype == "OUT":
+            made_by[dataset_project, datasetid] = (owner, jobid)
+        else:
+            reads.setdefault((owner, jobid), []).append((dataset_project, datasetid))
+    import graphlib
+
+    order = graphlib.TopologicalSorter[tuple[str, str]]()
+    known = {(row[0], row[1]) for row in store.read("all_jobs", {"project": project}, file="overview")}
+    for job in sorted(known):
+        order.add(job, *(made_by[key] for key in reads.get(job, []) if made_by.get(key) in known))
+    return list(order.static_order())

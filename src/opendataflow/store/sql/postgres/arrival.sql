@@ -1,0 +1,22 @@
+-- Files that arrive from outside: what is known of a dataset's chunks, on PostgreSQL.
+
+-- name: known_chunks
+SELECT dataid, status, location, fingerprint FROM datastatus
+WHERE project = %(project)s AND datasetid = %(datasetid)s AND locktype = 'OUT' AND reader = ''
+
+-- name: earlier_rows
+-- By dataid, backwards from this one: a seek, however many chunks there are.
+SELECT m.rows FROM datastatus c
+JOIN data_manifest m ON m.project = c.project AND m.datasetid = c.datasetid AND m.dataid = c.dataid
+                        AND m.version = c.version
+WHERE c.project = %(project)s AND c.datasetid = %(datasetid)s AND c.dataid < %(dataid)s AND c.locktype = 'OUT'
+  AND c.reader = '' AND c.status = 'READY' AND m.rows IS NOT NULL
+ORDER BY c.dataid DESC LIMIT %(last)s
+
+-- name: record_rejection
+-- A chunk that is READY or being made is not touched: what was rejected is not what it consists of.
+INSERT INTO datastatus (project, datasetid, dataid, locktype, status, problem, modified)
+VALUES (%(project)s, %(datasetid)s, %(dataid)s, 'OUT', 'PENDING', %(problem)s, from_now(%(now)s))
+ON CONFLICT (project, datasetid, dataid, locktype, reader) DO UPDATE
+SET problem = excluded.problem, modified = excluded.modified
+WHERE datastatus.status NOT IN ('READY', 'RUNNING') AND datastatus.problem IS DISTINCT FROM excluded.problem

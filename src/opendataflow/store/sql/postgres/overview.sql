@@ -1,0 +1,79 @@
+-- Looking at everything: the overview of `status`, and what blocks what.
+
+-- name: latest_chunks
+SELECT dataid, status FROM datastatus
+WHERE project = %(project)s AND datasetid = %(datasetid)s AND locktype = 'OUT' AND reader = ''
+ORDER BY dataid DESC LIMIT %(limit)s
+
+-- name: chunks_of
+SELECT dataid, status, version, location, fingerprint, validated_at, problem, modified FROM datastatus
+WHERE project = %(project)s AND datasetid = %(datasetid)s AND locktype = 'OUT' AND reader = ''
+
+-- name: datasets
+SELECT project, datasetid, partitions, clock,
+       (SELECT p.jobid FROM job_dataset p
+        WHERE p.dataset_project = d.project AND p.datasetid = d.datasetid AND p.itemtype = 'OUT')
+FROM dataset d WHERE %(project)s::text IS NULL OR project = %(project)s ORDER BY project, datasetid
+
+-- name: failed_rows
+SELECT s.project, s.jobid, s.dataid, s.status, s.waiting, s.parked_until, s.refusal::text, r.message
+FROM job_status s LEFT JOIN run r ON r.runid = s.runid
+WHERE s.status = 'FAILED' AND (%(project)s::text IS NULL OR s.project = %(project)s)
+ORDER BY s.project, s.jobid, s.sortkey, s.dataid LIMIT %(limit)s
+
+-- name: blocked_rows
+SELECT s.project, s.jobid, s.dataid, s.status, s.waiting, s.parked_until, s.refusal::text, ''
+FROM job_status s
+WHERE (s.status = 'HOLD' OR (s.status IN ('PENDING', 'RESUBMIT') AND (s.waiting > 0 OR s.parked_until IS NOT NULL)))
+  AND (%(project)s::text IS NULL OR s.project = %(project)s)
+ORDER BY s.project, s.jobid, s.sortkey, s.dataid LIMIT %(limit)s
+
+-- name: running_rows
+SELECT s.project, s.jobid, s.dataid, s.owner, s.lease_until < from_now(%(now)s) FROM job_status s
+WHERE s.status = 'RUNNING' AND (%(project)s::text IS NULL OR s.project = %(project)s)
+
+-- name: missing_inputs
+-- For everything that waits: the chunks that are not READY, and who makes them.
+SELECT s.project, s.jobid, s.dataid, l.dataset_project, l.datasetid, s.dataid, c.status, c.problem
+FROM job_status s
+     JOIN job_dataset l ON true
+     LEFT JOIN datastatus c ON c.project = l.dataset_project AND c.datasetid = l.datasetid AND c.dataid = s.dataid
+                               AND c.locktype = 'OUT' AND c.reader = ''
+WHERE (s.status = 'HOLD' OR (s.status IN ('PENDING', 'RESUBMIT') AND (s.waiting > 0 OR s.parked_until IS NOT NULL)))
+  AND s.waiting > 0 AND (%(project)s::text IS NULL OR s.project = %(project)s)
+  AND l.project = s.project AND l.jobid = s.jobid AND l.itemtype = 'IN' AND l.map = 'same' AND c.status IS DISTINCT FROM 'READY'
+UNION ALL
+SELECT s.project, s.jobid, s.dataid, e.dataset_project, e.datasetid, e.dataid, c.status, c.problem
+FROM job_status s
+     JOIN job_input e ON true
+     LEFT JOIN datastatus c ON c.project = e.dataset_project AND c.datasetid = e.datasetid AND c.dataid = e.dataid
+                               AND c.locktype = 'OUT' AND c.reader = ''
+WHERE (s.status = 'HOLD' OR (s.status IN ('PENDING', 'RESUBMIT') AND (s.waiting > 0 OR s.parked_until IS NOT NULL)))
+  AND s.waiting > 0 AND (%(project)s::text IS NULL OR s.project = %(project)s)
+  AND e.project = s.project AND e.jobid = s.jobid AND e.job_dataid = s.dataid AND c.status IS DISTINCT FROM 'READY'
+
+-- name: missing_shared
+-- Jobs whose every dataid waits for a chunk `full`, and how many do.
+SELECT j.project, j.jobid, l.dataset_project, l.datasetid, c.status, c.problem,
+       (SELECT count(*) FROM job_status s
+        WHERE s.project = j.project AND s.jobid = j.jobid
+          AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting <= 0 AND s.parked_until IS NULL)
+FROM job j JOIN job_dataset l ON l.project = j.project AND l.jobid = j.jobid AND l.itemtype = 'IN' AND l.map = 'full'
+     LEFT JOIN datastatus c ON c.project = l.dataset_project AND c.datasetid = l.datasetid AND c.dataid = 'full'
+                               AND c.locktype = 'OUT' AND c.reader = ''
+WHERE j.shared_waiting > 0 AND c.status IS DISTINCT FROM 'READY' AND (%(project)s::text IS NULL OR j.project = %(project)s)
+
+-- name: paused_jobs
+SELECT j.project, j.jobid, j.paused_by,
+       (SELECT count(*) FROM job_status s
+        WHERE s.project = j.project AND s.jobid = j.jobid
+          AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting <= 0 AND s.parked_until IS NULL)
+FROM job j WHERE j.paused_by IS NOT NULL AND (%(project)s::text IS NULL OR j.project = %(project)s)
+
+-- name: all_links
+SELECT project, jobid, itemtype, dataset_project, datasetid FROM job_dataset
+WHERE %(project)s::text IS NULL OR project = %(project)s
+
+-- name: all_jobs
+SELECT project, jobid, kind, script FROM job WHERE %(project)s::text IS NULL OR project = %(project)s
+ORDER BY project, jobid

@@ -1,0 +1,195 @@
+-- What a person does to a running system, on SQLite.
+
+-- name: projects
+SELECT project FROM project ORDER BY project
+
+-- name: row_of
+SELECT status, again, owner FROM job_status WHERE project = :project AND jobid = :jobid AND dataid = :dataid
+
+-- Runs ------------------------------------------------------------------------------------------------------------
+-- name: list_runs
+-- Numbers grow with time, so the newest are read from the end; how far down is the caller's choice.
+SELECT runid, project, jobid, dataid, attempt, forced, status, owner, claimed_at, ended_at, exit_code, message, log_path
+FROM run
+WHERE runid < :before AND runid >= :lowest AND (:project IS NULL OR project = :project)
+  AND (:jobid IS NULL OR jobid = :jobid) AND (:status IS NULL OR status = :status)
+  AND (:since IS NULL OR claimed_at >= :since)
+ORDER BY runid DESC LIMIT :limit
+
+-- name: run_page
+SELECT min(runid), count(*) FROM (
+    SELECT runid FROM run WHERE runid < :before AND runid >= :lowest ORDER BY runid DESC LIMIT :limit) p
+
+-- name: runs_of_dataid
+-- By the history, and by the row itself where the history was cleaned.
+SELECT runid, project, jobid, dataid, attempt, forced, status, owner, claimed_at, ended_at, exit_code, message, log_path
+FROM run
+WHERE runid IN (SELECT h.runid FROM history h
+                WHERE h.project = :project AND h.kind = 'job' AND h.name = :jobid AND h.dataid = :dataid
+                UNION ALL
+                SELECT s.runid FROM job_status s
+                WHERE s.project = :project AND s.jobid = :jobid AND s.dataid = :dataid)
+  AND runid < :before AND (:status IS NULL OR status = :status) AND (:since IS NULL OR claimed_at >= :since)
+ORDER BY runid DESC LIMIT :limit
+
+-- name: run_bounds
+SELECT (SELECT min(runid) FROM run), (SELECT max(runid) FROM run)
+
+-- name: run_from
+SELECT runid, claimed_at < :moment FROM run WHERE runid >= :runid ORDER BY runid LIMIT 1
+
+-- name: watch_run
+SELECT r.status, r.log_path, r.log_tail, r.exit_code, r.message, s.lease_until, s.lease_until < :now
+FROM run r LEFT JOIN job_status s
+    ON s.project = r.project AND s.jobid = r.jobid AND s.dataid = r.dataid AND s.runid = r.runid
+WHERE r.runid = :runid
+
+-- Resubmitting ----------------------------------------------------------------------------------------------------
+-- name: failed_rows
+-- With a window: those of which some run ended badly in it, also if a later one did too.
+SELECT s.project, s.jobid, s.dataid FROM job_status s
+WHERE s.status = 'FAILED' AND (:project IS NULL OR s.project = :project) AND (:jobid IS NULL OR s.jobid = :jobid)
+  AND (:since IS NULL OR EXISTS (
+      SELECT 1 FROM (SELECT s.runid
+                     UNION ALL
+                     SELECT h.runid FROM history h
+                     WHERE h.dataid = s.dataid AND h.name = s.jobid AND h.kind = 'job' AND h.project = s.project) k
+           CROSS JOIN run r
+      WHERE r.runid = k.runid AND r.status IN ('FAILED', 'LOST', 'RESUBMIT')
+        AND r.ended_at >= :since AND r.ended_at <= :until))
+ORDER BY s.project, s.jobid, s.sortkey, s.dataid
+
+-- name: ran_between
+SELECT DISTINCT project, jobid, dataid FROM run
+WHERE runid >= :lowest AND runid < :before AND (:project IS NULL OR project = :project)
+  AND (:jobid IS NULL OR jobid = :jobid) AND claimed_at <= :until AND (ended_at IS NULL OR ended_at >= :since)
+ORDER BY project, jobid, dataid
+
+-- name: resubmit
+UPDATE job_status SET status = 'RESUBMIT', modified = :now
+WHERE project = :project AND jobid = :jobid AND dataid = :dataid
+
+-- name: readers_of_job
+SELECT l.project, l.jobid, l.map, l.dataset_project, l.datasetid
+FROM job_dataset o JOIN job_dataset l ON l.dataset_project = o.dataset_project AND l.datasetid = o.datasetid
+WHERE o.project = :project AND o.jobid = :jobid AND o.itemtype = 'OUT' AND l.itemtype = 'IN'
+ORDER BY l.project, l.jobid, l.dataset_project, l.datasetid
+
+-- name: begun_rows
+SELECT dataid FROM job_status
+WHERE project = :project AND jobid = :jobid AND status IN ('RUNNING', 'COMPLETE', 'FAILED', 'RESUBMIT', 'HOLD')
+ORDER BY sortkey, dataid
+
+-- name: mapped_readers
+SELECT job_dataid FROM job_input
+WHERE dataset_project = :dataset_project AND datasetid = :datasetid AND dataid = :dataid
+  AND project = :project AND jobid = :jobid
+ORDER BY job_dataid
+
+-- Holding ---------------------------------------------------------------------------------------------------------
+-- name: set_status
+UPDATE job_status SET status = :status, parked_until = NULL, modified = :now
+WHERE project = :project AND jobid = :jobid AND dataid = :dataid AND status = :before
+
+-- name: pause_job
+UPDATE job SET paused_by = :paused_by, paused_at = :now
+WHERE project = :project AND jobid = :jobid AND paused_by IS NULL
+
+-- name: unpause_job
+UPDATE job SET paused_by = NULL, paused_at = NULL
+WHERE project = :project AND jobid = :jobid AND paused_by IS NOT NULL
+
+-- name: pause_of
+SELECT paused_by, paused_at FROM job WHERE project = :project AND jobid = :jobid
+
+-- name: count_held
+SELECT count(*) FROM job_status WHERE project = :project AND jobid = :jobid AND status = 'HOLD'
+
+-- name: live_readers
+SELECT r.datasetid, r.jobid, r.reader FROM job_dataset o CROSS JOIN datastatus r
+WHERE o.project = :project AND o.jobid = :jobid AND o.itemtype = 'OUT'
+  AND r.project = o.dataset_project AND r.datasetid = o.datasetid AND r.dataid = :dataid
+  AND r.locktype = 'IN' AND r.status = 'RUNNING'
+
+-- Removing records ------------------------------------------------------------------------------------------------
+-- name: run_record
+SELECT runid, project, jobid, dataid, status, owner, log_path FROM run WHERE runid = :runid
+
+-- name: delete_run
+DELETE FROM run WHERE runid = :runid AND status <> 'RUNNING'
+
+-- name: delete_manifests
+-- Only what no chunk points at: the current version keeps its manifest.
+DELETE FROM data_manifest
+WHERE (project, datasetid) IN (SELECT project, datasetid FROM dataset) AND dataid = :dataid AND version = :runid
+  AND NOT EXISTS (SELECT 1 FROM datastatus c
+                  WHERE c.project = data_manifest.project AND c.datasetid = data_manifest.datasetid
+                    AND c.dataid = data_manifest.dataid AND c.locktype = 'OUT' AND c.version = data_manifest.version)
+
+-- name: newest_run
+SELECT coalesce(max(runid), 0) FROM run
+
+-- name: newest_history
+SELECT coalesce(max(id), 0) FROM history
+
+-- name: folded_history
+SELECT n FROM tally WHERE kind = ''
+
+-- name: run_batch
+SELECT max(runid) FROM (SELECT runid FROM run WHERE runid > :after AND runid <= :upto ORDER BY runid LIMIT :limit) b
+
+-- name: history_batch
+SELECT max(id) FROM (SELECT id FROM history WHERE id > :after AND id <= :upto ORDER BY id LIMIT :limit) b
+
+-- name: count_old_runs
+SELECT count(*) FROM run
+WHERE runid > :after AND runid <= :upto AND project = :project AND (:jobid IS NULL OR jobid = :jobid)
+  AND status <> 'RUNNING' AND (:before IS NULL OR ended_at < :before)
+  AND NOT EXISTS (SELECT 1 FROM job_status s
+                  WHERE s.project = run.project AND s.jobid = run.jobid AND s.dataid = run.dataid
+                    AND s.status = 'FAILED' AND s.runid = run.runid)
+
+-- name: delete_old_runs
+-- The run that a FAILED dataid stands on stays: it says why.
+DELETE FROM run
+WHERE runid > :after AND runid <= :upto AND project = :project AND (:jobid IS NULL OR jobid = :jobid)
+  AND status <> 'RUNNING' AND (:before IS NULL OR ended_at < :before)
+  AND NOT EXISTS (SELECT 1 FROM job_status s
+                  WHERE s.project = run.project AND s.jobid = run.jobid AND s.dataid = run.dataid
+                    AND s.status = 'FAILED' AND s.runid = run.runid)
+
+-- name: count_old_history
+SELECT count(*) FROM history
+WHERE id > :after AND id <= :upto AND project = :project AND (:before IS NULL OR at < :before)
+  AND (:jobid IS NULL OR (kind = 'job' AND name = :jobid)
+       OR (kind = 'chunk' AND name IN (SELECT o.datasetid FROM job_dataset o
+                                       WHERE o.project = :project AND o.jobid = :jobid AND o.itemtype = 'OUT')))
+  AND NOT EXISTS (SELECT 1 FROM run r
+                  WHERE r.runid = history.runid
+                    AND (r.status = 'RUNNING' OR r.ended_at >= :before
+                         OR EXISTS (SELECT 1 FROM job_status s
+                                    WHERE s.project = r.project AND s.jobid = r.jobid AND s.dataid = r.dataid
+                                      AND s.status = 'FAILED' AND s.runid = r.runid)))
+
+-- name: delete_old_history
+-- What belongs to a run that stays, stays with it: the way from a dataid to its runs is the history.
+DELETE FROM history
+WHERE id > :after AND id <= :upto AND project = :project AND (:before IS NULL OR at < :before)
+  AND (:jobid IS NULL OR (kind = 'job' AND name = :jobid)
+       OR (kind = 'chunk' AND name IN (SELECT o.datasetid FROM job_dataset o
+                                       WHERE o.project = :project AND o.jobid = :jobid AND o.itemtype = 'OUT')))
+  AND NOT EXISTS (SELECT 1 FROM run r
+                  WHERE r.runid = history.runid
+                    AND (r.status = 'RUNNING' OR r.ended_at >= :before
+                         OR EXISTS (SELECT 1 FROM job_status s
+                                    WHERE s.project = r.project AND s.jobid = r.jobid AND s.dataid = r.dataid
+                                      AND s.status = 'FAILED' AND s.runid = r.runid)))
+
+-- Health ----------------------------------------------------------------------------------------------------------
+-- name: clock_seconds
+SELECT (julianday('now') - 2440587.5) * 86400.0
+
+-- name: expired_leases
+SELECT jobid, dataid, owner, lease_until FROM job_status
+WHERE status = 'RUNNING' AND lease_until < :now AND (:project IS NULL OR project = :project)
+ORDER BY lease_until LIMIT :limit
