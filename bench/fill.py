@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from opendataflow.store.loop import LoopStore
-from opendataflow.store.statements import read_statements
+from opendataflow.store.registry import RECOUNT_ALL
+from opendataflow.store.statements import read_statements, statements
 
 HERE = Path(__file__).parent
 
@@ -30,6 +31,8 @@ def _fill_sqlite(store: LoopStore, named: dict[str, str], params: dict[str, int]
         connection.execute(f"DROP TRIGGER {name}")
     for sql in named.values():
         connection.execute(sql, params)
+    for name in RECOUNT_ALL:
+        connection.execute(statements("sqlite", "claims")[name])
     for _, sql in triggers:
         connection.execute(sql)
     connection.execute("COMMIT")
@@ -44,5 +47,7 @@ def _fill_postgres(store: LoopStore, named: dict[str, str], params: dict[str, in
         connection.execute("SET session_replication_role = replica")
         for sql in named.values():
             connection.execute(sql, params)
+        for name in RECOUNT_ALL:
+            connection.execute(statements("postgres", "claims")[name])
     with psycopg.connect(store._address, autocommit=True) as connection:
         connection.execute("VACUUM ANALYZE")

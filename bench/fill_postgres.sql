@@ -1,9 +1,9 @@
 -- What PostgreSQL holds after `behind` runs of the job `nop`, and `ahead` more dataids that are ready.
 
 -- name: job_status
-INSERT INTO job_status (project, jobid, dataid, status, waiting, attempts, runid)
+INSERT INTO job_status (project, jobid, dataid, sortkey, status, waiting, attempts, runid)
 WITH n(i) AS (SELECT generate_series(1, %(behind)s + %(ahead)s))
-SELECT 'bench', 'nop', CAST(i AS text), CASE WHEN i <= %(behind)s THEN 'COMPLETE' ELSE 'PENDING' END, 0,
+SELECT 'bench', 'nop', CAST(i AS text), natural_key(CAST(i AS text)), CASE WHEN i <= %(behind)s THEN 'COMPLETE' ELSE 'PENDING' END, 0,
        CASE WHEN i <= %(behind)s THEN 1 ELSE 0 END, CASE WHEN i <= %(behind)s THEN i END
 FROM n
 

@@ -549,6 +549,46 @@ def test_dictionaries_decimals_and_wide_text_of_parquet(tmp_path: Path) -> None:
     assert one(file, "not_null", columns=["b"], schema=None).failed
 
 
+def test_numbers_beyond_what_a_double_can_count(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    parquet.write_table(pa.table({"i": pa.array([2**62 + 1]), "u": pa.array([2**63 + 5], pa.uint64())}), file)
+    for column in ("i", "u"):
+        assert one(file, "between", columns={column: [0.5, None]}, schema=None).ok
+        assert one(file, "between", columns={column: [0, 10**30]}, schema=None).ok
+        assert one(file, "between", columns={column: [0, 5]}, schema=None).failed
+        assert one(file, "partition", column=column, schema=None, dataid="7").failed
+    assert one(file, "between", columns={"i": [2**62 + 1, 2**62 + 1]}, schema=None).ok
+    assert one(file, "between", columns={"i": [2**62 + 2, None]}, schema=None).failed
+
+
+TYPES = {
+    "bool": pa.array([True, None]), "null": pa.nulls(2), "bin": pa.array([b"a", b"\xff"]),
+    "f16": pa.array([1.0, None], pa.float16()), "time": pa.array([1, None], pa.time64("ns")),
+    "span": pa.array([1, None], pa.duration("s")), "ns": pa.array([1, 5], pa.timestamp("ns", "America/New_York")),
+    "list": pa.array([[1], None]), "struct": pa.array([{"a": 1}, None]),
+    "map": pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int64())),
+    "wide": pa.array([1, 2]).cast(pa.decimal256(40, 2)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_a_type_that_a_check_cannot_mean_is_a_finding_and_no_traceback(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "a.parquet"
+    parquet.write_table(pa.table({"a": TYPES[name]}), file)
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("unique", {"columns": ["a"]}), ("values", {"columns": {"a": ["x"]}}), ("values", {"columns": {"a": [99]}}),
+        ("between", {"columns": {"a": [90, 91]}}), ("between", {"columns": {"a": ["2040-01-01", None]}}),
+        ("partition", {"column": "a"}),
+    ]  # fmt: skip
+    for declared in (None, "int", "timestamp", "decimal(10,2)", "array<int>"):
+        schema = None if declared is None else {"a": declared}
+        checked = check(file, *({"kind": kind, "options": options} for kind, options in asked), schema=schema)
+        assert "readable" not in [finding.check for finding in checked.findings]
+        assert checked.findings[0].ok
+        assert name == "null" or not any(finding.ok for finding in checked.findings[1:4])
+        assert checked.findings[5].failed
+
+
 def test_null_counts_come_from_the_footer_where_it_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = file_of(tmp_path, "parquet", ROWS)
 

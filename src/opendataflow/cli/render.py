@@ -61,7 +61,7 @@ def put_grid(title: str, dataids: Sequence[str], rows: dict[str, Sequence[str]])
     from rich.console import Console
     from rich.text import Text
 
-    common = os.path.commonprefix(list(dataids)) if len(dataids) > 1 else ""
+    common = os.path.commonprefix(list(dataids)) if len(dataids) > 1 else ""  # noqa: RUF071  texts, not paths
     common = common[: max(common.rfind("-"), common.rfind("T")) + 1]
     heads = [dataid[len(common) :] for dataid in dataids]
     width = max((len(head) for head in heads), default=1) + 1

@@ -2,7 +2,6 @@
 
 import datetime
 import json
-import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,15 +11,13 @@ from opendataflow.cli.render import put, put_grid, put_json, put_table, say
 from opendataflow.errors import UsageError
 
 if TYPE_CHECKING:
-    from opendataflow.domain.chunk import Manifest
-    from opendataflow.domain.dataset import Dataset
     from opendataflow.store.loop import LoopStore
 
 Json = Annotated[bool, typer.Option("--json", help="For scripts.")]
 
 
 def add_to(app: typer.Typer) -> None:
-    for command in (apply, ready, status, why, resubmit, logs, sql):
+    for command in (apply, status, why, sql):
         app.command()(command)
 
 
@@ -50,49 +47,6 @@ def apply(
         put(change)
     what = f"{len(wanted.datasets)} datasets, {len(wanted.jobs)} jobs, environment {wanted.environment}"
     say(f"{'would apply' if dry_run else 'applied'} {len(changes)} changes ({what})")
-
-
-def ready(
-    dataset: Annotated[str, typer.Argument(help="The dataset's id.")],
-    dataids: Annotated[list[str], typer.Argument(help="Which chunks: dates, shards, `full`.")],
-    location: Annotated[
-        str | None, typer.Option(help="Where the chunk is, if not where the dataset's path says.")
-    ] = None,
-) -> None:
-    """Declare chunks READY: they arrived from outside. A dataid that cannot be declared stops the call there.
-
-    Examples: dataflow ready orders 2025-11-12;  dataflow ready orders 2025-11-12 --location data/late/orders.csv
-    """
-    from opendataflow.store.registry import assert_ready, get_dataset
-
-    if location is not None and len(dataids) > 1:
-        raise UsageError("--location is the place of one chunk; give one dataid with it")
-    found = address()
-    store = opened(found)
-    declared, root = get_dataset(store, dataset, project=found.project)
-    # All are looked at before any is declared, so that a missing file is found first.
-    manifests = [(dataid, _arrived(declared, dataid, root, location, store.environment)) for dataid in dataids]
-    for dataid, manifest in manifests:
-        before = assert_ready(store, declared, dataid, manifest)
-        where = f", {manifest.bytes} bytes at {manifest.location}" if manifest.location else ""
-        say(f"{dataset}/{dataid} is READY (was {before}){where}")
-
-
-def _arrived(declared: "Dataset", dataid: str, root: str, location: str | None, environment: str) -> "Manifest":
-    from opendataflow.domain.chunk import Manifest
-    from opendataflow.domain.dataset import chunk_location, is_below
-    from opendataflow.runner.files import is_local, manifest_of
-
-    place = os.path.abspath(location) if location and is_local(location) else location
-    place = place or chunk_location(declared, dataid, root=root)
-    if place is None or not is_local(place):
-        return Manifest(location=place)
-    if not is_below(place, root):
-        raise UsageError(f"{place} is not below {root}, the root of environment {environment!r}")
-    try:
-        return manifest_of(place)
-    except OSError as error:
-        raise UsageError(f"{declared.datasetid}/{dataid}: {place}: {error.strerror}") from error
 
 
 def status(
@@ -251,60 +205,6 @@ def _why_all(store: "LoopStore", project: str | None, as_json: bool) -> None:
 
 def _run_row(run: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(run[key] for key in ("runid", "attempt", "status", "claimed_at", "seconds", "exit_code", "message"))
-
-
-def resubmit(
-    job: Annotated[str, typer.Argument(help="The job's id.")],
-    dataids: Annotated[list[str], typer.Argument(help="One or more dataids.")],
-    as_json: Json = False,
-) -> None:
-    """Have dataids produced again: their outputs close to consumers until they are.
-
-    Example: dataflow resubmit load_orders 2025-11-12 2025-11-13
-    """
-    from opendataflow.store.registry import resubmit as resubmit_in
-
-    found = address()
-    store = opened(found)
-    project = store.get_job(job, project=found.project).project
-    done = resubmit_in(store, project, job, dataids)
-    if as_json:
-        put_json(done)
-        return
-    for one in done:
-        after = "RUNNING, again after this run" if one["again"] else one["status"]
-        say(f"{job}/{one['dataid']}: {one['before']} → {after}")
-
-
-def logs(
-    run: Annotated[int, typer.Argument(help="The run's number, as `dataflow why` shows it.")], as_json: Json = False
-) -> None:
-    """The output of a run: the whole log where its file is, its last part from any other host.
-
-    Example: dataflow logs 42
-    """
-    from opendataflow.store.registry import get_run
-
-    found = get_run(opened(), run)
-    path = found["log_path"]
-    whole = bool(path) and os.path.isfile(path)
-    if whole:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            text = file.read()
-    else:
-        text = found["log_tail"]
-    if as_json:
-        put_json(
-            {
-                **{key: found[key] for key in ("runid", "jobid", "dataid", "status", "log_path")},
-                "whole": whole,
-                "log": text,
-            }
-        )
-        return
-    if not whole and path:
-        say(f"(the last part of {path}, which is not on this host)")
-    put(text.rstrip("\n"))
 
 
 def sql(

@@ -268,6 +268,10 @@ class Between(Rule):
             compared, bad, ends = self._as_text_or_time(column, values, bounds)
         else:
             compared, bad = numbers(values)
+            is_whole = all(bound is None or (isinstance(bound, int) and abs(bound) < 1 << 63) for bound in bounds)
+            if not is_whole or pa.types.is_uint64(compared.type):
+                compared = compared.cast(pa.float64(), safe=False)
+                bounds = [None if bound is None else float(bound) for bound in bounds]
             ends = [None if bound is None else pa.scalar(bound) for bound in bounds]
         outside = None
         # Inverted, so that NaN, which is neither smaller nor greater, is outside.

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from opendataflow.domain.checks import ChecksFailed
 from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.dataset import path_segment, run_location
 from opendataflow.domain.job import Candidate, Job
@@ -314,6 +315,8 @@ class Runner:
             case Exited(code=0):
                 try:
                     return Result(Ending.COMPLETE, 0, "", manifests=work.manifests(claim, locations))
+                except ChecksFailed as failed:
+                    return Result(Ending.FAILED, 0, f"it exited 0, but its data are not right: {failed}")
                 except OSError as error:
                     place = f" {error.filename}" if error.filename else ""
                     return Result(Ending.FAILED, 0, f"it exited 0, but an output is not there:{place} {error.strerror}")

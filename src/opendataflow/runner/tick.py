@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
+from opendataflow.domain.dataset import Dataset
 from opendataflow.errors import ConfigurationError, SecretError
 from opendataflow.project.address import Address
 from opendataflow.runner.due import make_due
@@ -22,11 +23,31 @@ def make_all_due(store: LoopStore, address: Address, *, say: Callable[[str], Non
     report_kept(address.work, store, say=say)
     recover_lost_runs(store, host=host_identity(), say=say)
     store.wake_parked()
+    take_in(store, address.project, say=say)
     jobs = in_order(store, address.project)
     for project, jobid in jobs:
         make_due(store, store.get_job(jobid, project=project))
     fold_if_due(store)
     return jobs
+
+
+def take_in(store: LoopStore, project: str | None, *, say: Callable[[str], None]) -> None:
+    """Look for files of the datasets that say how theirs arrive (`arrival:`); what is rejected is told."""
+    rows = store.read("datasets_of", {"project": project}, file="registry") if project is not None else []
+    waited_for = [one for one in (Dataset(*row) for row in rows) if '"arrival"' in (one.definition or "")]
+    if not waited_for:
+        return
+    from opendataflow.runner.arrival import State, scan_dataset, why_not
+
+    producers = {(row[0], row[1]): str(row[3]) for row in store.read("producers", {}, file="registry")}
+    root = str(store.read("get_root", {"project": project}, file="registry")[0][0])
+    for dataset in waited_for:
+        if why_not(dataset, root, producers.get(dataset[:2])):
+            continue
+        for arrival in scan_dataset(store, dataset, root, now=store.clock(), dry_run=False):
+            if arrival.state is State.READY or arrival.code:
+                what = f"{arrival.datasetid}/{arrival.dataid}"
+                say(f"{what} {arrival.state}" + (f" {arrival.code}: {arrival.text}" if arrival.code else ""))
 
 
 def tick(

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from opendataflow.domain.checks import Check
-from opendataflow.runner.batches import Batch, ChunkFiles
+from opendataflow.runner.batches import Batch, ChunkFiles, Opening
 from opendataflow.runner.rules import EXAMPLES, Rule, brief
 from opendataflow.runner.typed import texts, typed
 
@@ -27,9 +27,14 @@ class Unique(Rule):
         self._keys: list[str] = list(check.options["columns"])
         self._hashes = array("q")
         self._found = ""
+        self._has_types = False  # the files know them, so that values are what they are
 
     def about(self) -> list[str]:
         return self._keys
+
+    def open(self, opening: Opening) -> None:
+        super().open(opening)
+        self._has_types = opening.types is not None
 
     def see(self, batch: Batch) -> None:
         self.seen.update(name for name, values in batch.columns.items() if not pa.types.is_null(values.type))
@@ -44,7 +49,8 @@ class Unique(Rule):
         # A length before each value keeps ("a", "bc") and ("ab", "c") apart.
         parts = []
         for column in self._keys:
-            text = self._comparable(batch.columns[column], self.schema.get(column))
+            declared = None if self._has_types else self.schema.get(column)
+            text = self._comparable(batch.columns[column], declared)
             parts += [pc.utf8_length(text).cast(pa.large_string()), text]
         return pc.binary_join_element_wise(*parts, pa.scalar(":", pa.large_string()))
 

@@ -104,7 +104,8 @@ INSERT INTO datastatus (project, datasetid, dataid, locktype, status, version, l
 VALUES (%(project)s, %(datasetid)s, %(dataid)s, 'OUT', 'READY', %(version)s, %(location)s, %(fingerprint)s, from_now(%(validated_at)s), from_now(%(now)s))
 ON CONFLICT (project, datasetid, dataid, locktype, reader) DO UPDATE
 SET status = 'READY', version = excluded.version, location = excluded.location,
-    fingerprint = excluded.fingerprint, validated_at = excluded.validated_at, modified = excluded.modified
+    fingerprint = excluded.fingerprint, validated_at = excluded.validated_at, problem = NULL,
+    modified = excluded.modified
 
 -- name: resubmit
 UPDATE job_status SET status = 'RESUBMIT', modified = from_now(%(now)s)
