@@ -78,7 +78,7 @@ def test_the_readme_opens_with_the_two_commands() -> None:
 
 def test_the_readmes_60_seconds_run_as_they_are_written(sqlite_project: Project) -> None:
     text = (ROOT / "README.md").read_text()
-    section = text[text.index("## RunJob in 60 seconds") : text.index("## A Spark step")]
+    section = text[text.index("## RunJob in 60 seconds") : text.index("## A nightly cycle")]
     project_yml, script, commands = re.findall(r"```(?:yaml|bash)\n(.*?)```", section, flags=re.DOTALL)
     sqlite_project.write("project.yml", project_yml)
     sqlite_project.write("myETL.sh", script).chmod(0o755)

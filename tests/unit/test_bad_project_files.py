@@ -299,6 +299,9 @@ DATASETS = {
     "a plain password": (
         "datasets:\n  a: {encryptedpass: hunter2}",
         "4: datasets.a.encryptedpass: is not encrypted; make it with `dataflow crypt encrypt`"),
+    "a password that was cut off": (
+        "datasets:\n  a: {password: 'enc:v1:AAAA'}",
+        "4: datasets.a.password: is damaged: it is not text made by `dataflow crypt encrypt`"),
     "a password that is a list": (
         "datasets:\n  a: {password: [hunter2]}", "4: datasets.a.password: should be a text, not a list"),
     "a password in the address": (
@@ -966,7 +969,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(place for key, one in below for place in places(one, (*path, key)))]
 
 
-WHOLE_EXAMPLE = yaml.load(EXAMPLE.replace("SECRET", "enc:v1:AAAA"), Loader=yaml.BaseLoader)  # noqa: S506  only texts
+WHOLE_EXAMPLE = yaml.load(EXAMPLE.replace("SECRET", encrypt("hunter2", "a passkey")), Loader=yaml.BaseLoader)  # noqa: S506  only texts
 PLACES = places(WHOLE_EXAMPLE)[1:]
 
 

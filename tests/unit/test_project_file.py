@@ -8,6 +8,7 @@ import pytest
 from opendataflow.domain.registration import JobSpec, LinkSpec, Registration
 from opendataflow.errors import ConfigurationError
 from opendataflow.project.load import load_registration, project_id
+from opendataflow.project.secrets import encrypt
 
 GOOD = """\
 name: Sales feed
@@ -139,6 +140,14 @@ def test_variables_of_the_environment_are_filled_in(tmp_path: Path, monkeypatch:
 )  # fmt: skip
 def test_a_projects_id_is_its_name_in_lower_case(name: str, expected: str) -> None:
     assert project_id(name) == expected
+
+
+def test_the_example_of_the_reference_loads(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "project-yml.md").read_text(encoding="utf-8")
+    text = page.split("```yaml\n")[1].split("```")[0].replace("enc:v1:…", encrypt("hunter2", "a passkey"))
+    made = loaded(tmp_path, text)
+    assert (len(made.datasets), len(made.jobs)) == (6, 2)
+    assert loaded(tmp_path, text, environment="prod").datasets[4].hostname == "crm.internal"
 
 
 # Errors -------------------------------------------------------------------------------------------------------------

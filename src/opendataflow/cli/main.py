@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from opendataflow import __version__
-from opendataflow.cli import arrive, crypt, db, legacy, operate, run, state, tick
+from opendataflow.cli import arrive, crypt, db, legacy, operate, registered, run, state, tick
 from opendataflow.errors import DataflowError
 from opendataflow.runner.guard import open_standard_streams
 
@@ -26,6 +26,7 @@ legacy.add_to(app)
 tick.add_to(app)
 arrive.add_to(app)
 operate.add_to(app)
+registered.add_to(app)
 app.add_typer(db.app, name="db")
 app.add_typer(crypt.app, name="crypt")
 

@@ -298,7 +298,14 @@ def _mapped(name: str, map_: str) -> str:
 
 
 def _pairs(values: Row | None) -> list[str]:
-    return [f"{key}: {value}" for key, value in (values or {}).items()]
+    return [f"{key}: {_plain(value)}" for key, value in (values or {}).items()]
+
+
+def _plain(value: Any) -> str:
+    """As project.yml would say it: true, 10."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _put_facts(facts: Row) -> None:

@@ -117,7 +117,7 @@ def _run(argv: list[str]) -> int:
     jobid = os.path.splitext(os.path.basename(script))[0]
     address = get_address(os.getcwd(), os.path.dirname(script))
     session = Session(guard, signals, address, jobid, say=say)
-    work = script_work(session.job, script, args)
+    work = script_work(session.job, script, args, store=session.store, say=say)
     cwd = os.getcwd()
     if drain:
         code = report(session.drain(work, wait_seconds=wait, cwd=cwd), say=say, drain=True)

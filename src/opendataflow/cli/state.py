@@ -204,7 +204,8 @@ def _why_all(store: "LoopStore", project: str | None, as_json: bool) -> None:
 
 
 def _run_row(run: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(run[key] for key in ("runid", "attempt", "status", "claimed_at", "seconds", "exit_code", "message"))
+    told = f"forced; {run['message']}".removesuffix("; ") if run["forced"] else run["message"]
+    return (*(run[key] for key in ("runid", "attempt", "status", "claimed_at", "seconds", "exit_code")), told)
 
 
 def sql(

@@ -1,5 +1,6 @@
 """The shape of project.yml, checked by pydantic; unknown keys are errors."""
 
+import base64
 import math
 import re
 from typing import Annotated, Any, Literal
@@ -12,7 +13,7 @@ from opendataflow.domain.maps import PLAIN, canonical_map
 from opendataflow.domain.partitions import SCHEMES, check_scheme
 from opendataflow.errors import UsageError
 from opendataflow.project.check_schema import ArrivalEntry, CheckEntry
-from opendataflow.project.secrets import is_encrypted
+from opendataflow.project.secrets import PREFIX, is_encrypted
 from opendataflow.project.source import suggestion
 
 MOST_BYTES = 200  # of an id: several of them make up the key of a table
@@ -101,6 +102,15 @@ def _variable_name(name: str) -> str:
     if name in ("dataid", "jobid"):
         raise ValueError("is set by every run; choose another name")
     return name
+
+
+def _is_whole(credential: str) -> bool:
+    """True when an encrypted text can be all of it; only the passkey can tell for sure."""
+    try:
+        raw = base64.b64decode(credential.removeprefix(PREFIX), validate=True)
+    except ValueError:
+        return False
+    return len(raw) >= (44 if credential.startswith(PREFIX) else 28)  # salt, nonce and tag; or without the salt
 
 
 def _given(value: object) -> object:
@@ -215,6 +225,8 @@ class DatasetEntry(_Strict):
     def _encrypted(cls, value: str | None) -> str | None:
         if value is not None and not is_encrypted(value):
             raise ValueError("is not encrypted; make it with `dataflow crypt encrypt`")
+        if value is not None and not _is_whole(value):
+            raise ValueError("is damaged: it is not text made by `dataflow crypt encrypt`")
         return value
 
     @field_validator("url")

@@ -24,12 +24,13 @@ def forced_work(session: Session, command: list[str]) -> Work:
         program = shutil.which(command[0])
         if program is None:
             raise UsageError(f"there is no command {command[0]!r} that can be run here")
-        return script_work(job, os.path.abspath(program), command[1:])
+        return script_work(job, os.path.abspath(program), command[1:], store=session.store, say=session.say)
     if job.kind == "pipeline":
-        return pipeline_work(job, session.address.work)
+        return pipeline_work(job, session.address.work, store=session.store, say=session.say)
     if job.script is None:
         raise ConfigurationError(f"job {job.jobid} names no script; give a command: `dataflow force … -- command`")
-    return script_work(job, get_script(os.path.join(job.home, job.script)), [])
+    script = get_script(os.path.join(job.home, job.script))
+    return script_work(job, script, [], store=session.store, say=session.say)
 
 
 def force(session: Session, work: Work, dataid: str, *, cwd: str) -> Outcome:
@@ -51,7 +52,7 @@ def force(session: Session, work: Work, dataid: str, *, cwd: str) -> Outcome:
         claim = store.claim(unlimited, candidate._replace(inputs=ready), verdict, runner.owner, forced=True)
         if claim is not None:
             # The run is told of all its inputs, also of those that are not READY: the person knows why.
-            return runner._run(job, work, candidate, claim, lease_from, cwd, session.passwords, go_on=False)
+            return runner.run_claimed(job, work, candidate, claim, lease_from, cwd, session.passwords, go_on=False)
     raise locked(f"{job.jobid}/{dataid} could not be claimed; see `dataflow why {job.jobid} {dataid}`")
 
 

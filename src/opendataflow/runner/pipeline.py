@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from opendataflow.domain.chunk import Manifest
@@ -17,12 +18,14 @@ from opendataflow.domain.job import Job, Link
 from opendataflow.domain.run import Claim
 from opendataflow.errors import ConfigurationError
 from opendataflow.runner.runjob import Locations, Work
+from opendataflow.runner.script import audit_output
+from opendataflow.store.loop import LoopStore
 
 CHILD = "opendataflow.spark.child"
 LEFTOVER_SECONDS = 86_400.0  # files of runs that nobody ended here are older than any live one by then
 
 
-def pipeline_work(job: Job, work_folder: str) -> Work:
+def pipeline_work(job: Job, work_folder: str, *, store: LoopStore, say: Callable[[str], None]) -> Work:
     """Run the pipeline's transformations on Spark, each run in a directory of its own."""
     folder = os.path.join(work_folder, "runs")
     for link in job.links:
@@ -52,6 +55,7 @@ def pipeline_work(job: Job, work_folder: str) -> Work:
             for path in paths:
                 _remove(path)
         manifest = _manifest(run_directory(output, claim, locations), said)
+        manifest = audit_output(output.dataset, claim, manifest, root=job.root, store=store, say=say)
         return ((output.dataset.project, output.dataset.datasetid, manifest),)
 
     def published(claim: Claim, locations: Locations) -> None:

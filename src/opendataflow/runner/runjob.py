@@ -181,7 +181,7 @@ class Runner:
         if self._taken is not None:
             candidate, claim, lease_from = self._taken
             self._taken = None
-            return self._run(job, work, candidate, claim, lease_from, cwd, passwords, go_on=go_on)
+            return self.run_claimed(job, work, candidate, claim, lease_from, cwd, passwords, go_on=go_on)
         collisions = 0
         while True:
             found = self.find_work(job, dataid) if collisions == 0 else self._elsewhere(job, dataid, collisions)
@@ -191,7 +191,7 @@ class Runner:
             lease_from = time.monotonic()
             taken = self.store.claim(job, candidate, verdict, self.owner)
             if taken is not None:
-                return self._run(job, work, candidate, taken, lease_from, cwd, passwords, go_on=go_on)
+                return self.run_claimed(job, work, candidate, taken, lease_from, cwd, passwords, go_on=go_on)
             collisions += 1
 
     @property
@@ -222,7 +222,7 @@ class Runner:
                     return candidate, verdict
         return self.find_work(job, dataid)
 
-    def _run(
+    def run_claimed(
         self, job: Job, work: Work, candidate: Candidate, claim: Claim, lease_from: float, cwd: str,
         passwords: dict[tuple[str, str], str], *, go_on: bool,
     ) -> Outcome:  # fmt: skip

@@ -64,7 +64,7 @@ class Session:
                 raise UsageError(f"{self.job.jobid} is a pipeline and takes no arguments")
             from opendataflow.runner.pipeline import pipeline_work
 
-            return pipeline_work(self.job, self.address.work)
+            return pipeline_work(self.job, self.address.work, store=self.store, say=self.say)
         from opendataflow.runner.script import script_work
 
         if self.job.script is None:
@@ -72,7 +72,8 @@ class Session:
                 f"job {self.job.jobid} names no script; "
                 f"give `script:` in project.yml, or use `RunJob path/to/{self.job.jobid}.sh`"
             )
-        return script_work(self.job, get_script(os.path.join(self.job.home, self.job.script)), args)
+        script = get_script(os.path.join(self.job.home, self.job.script))
+        return script_work(self.job, script, args, store=self.store, say=self.say)
 
     def _fold(self) -> None:
         from opendataflow.store.tally import fold_if_due

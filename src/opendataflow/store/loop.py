@@ -8,7 +8,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from opendataflow.domain.chunk import ChunkStatus
 from opendataflow.domain.dataset import Dataset
@@ -30,6 +30,7 @@ from opendataflow.store.rows import (
     verdict_json,
 )
 
+_T = TypeVar("_T")
 PARK_SECONDS = 30.0
 PARK_SECONDS_MAX = 3600.0
 
@@ -98,6 +99,10 @@ class LoopStore(ABC):
     @abstractmethod
     def close(self) -> None:
         """Let the connection go."""
+
+    def again(self, action: Callable[[], _T]) -> _T:
+        """Do it; where transactions can clash, once more after a clash."""
+        return action()
 
     # Opening --------------------------------------------------------------------------------------------------
     def has_tables(self) -> bool:

@@ -37,12 +37,6 @@ class Key(NamedTuple):
     dataid: str
 
 
-def again_after_clash(store: LoopStore, action: Callable[[], _T]) -> _T:
-    """Do it, and after a clash with another transaction once more, where the store knows such clashes."""
-    again: Callable[[Callable[[], _T]], _T] | None = getattr(store, "_again", None)
-    return action() if again is None else again(action)
-
-
 def get_project(store: LoopStore, project: str | None) -> str:
     """The project that is meant: the one given, or the only one of the store."""
     if project is not None:
@@ -144,7 +138,7 @@ def resubmit(
         with store.transaction(file=FILE) as tx:
             return list(_spread(tx.rows, lambda key: _set_resubmit(store, tx, key), roots, only, cascade))
 
-    return again_after_clash(store, change)
+    return store.again(change)
 
 
 def _set_resubmit(store: LoopStore, tx: Transaction, key: Key) -> None:
@@ -280,7 +274,7 @@ def make_claimable(store: LoopStore, job: Job, dataid: str) -> None:
                 after = next_job_status(JobStatus.HOLD, JobEvent.RELEASE)
                 tx.run("set_status", {**key, "status": after, "before": status, "now": store.time()})
 
-    again_after_clash(store, change)
+    store.again(change)
 
 
 def locked(what: str) -> Refused:

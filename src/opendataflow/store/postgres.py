@@ -166,30 +166,30 @@ class PostgresStore(LoopStore):
 
     # Clashes of the slower verbs are done again too.
     def wake_parked(self) -> None:
-        self._again(super().wake_parked)
+        self.again(super().wake_parked)
 
     def map_new(self, job: Job, *, limit: int = 1000) -> None:
-        self._again(lambda: super(PostgresStore, self).map_new(job, limit=limit))
+        self.again(lambda: super(PostgresStore, self).map_new(job, limit=limit))
 
     def open_slots(self, dataset: Dataset, names: Iterable[str]) -> int:
         names = list(names)
-        return self._again(lambda: super(PostgresStore, self).open_slots(dataset, names))
+        return self.again(lambda: super(PostgresStore, self).open_slots(dataset, names))
 
     def recount(self, job: Job, dataid: str | None = None) -> None:
-        self._again(lambda: super(PostgresStore, self).recount(job, dataid))
+        self.again(lambda: super(PostgresStore, self).recount(job, dataid))
 
     def refuse(self, job: Job, dataid: str, verdict: Verdict, *, park: bool) -> None:
-        self._again(lambda: super(PostgresStore, self).refuse(job, dataid, verdict, park=park))
+        self.again(lambda: super(PostgresStore, self).refuse(job, dataid, verdict, park=park))
 
     def renew(self, claim: Claim, *, log_path: str | None = None, log_tail: str | None = None) -> None:
-        self._again(lambda: super(PostgresStore, self).renew(claim, log_path=log_path, log_tail=log_tail))
+        self.again(lambda: super(PostgresStore, self).renew(claim, log_path=log_path, log_tail=log_tail))
 
     def recover(self, lost: LostRun, *, host: str, note: str) -> bool:
-        return self._again(lambda: super(PostgresStore, self).recover(lost, host=host, note=note))
+        return self.again(lambda: super(PostgresStore, self).recover(lost, host=host, note=note))
 
     def _call(self, name: str, params: tuple[str, ...]) -> Row:
         sql = statements("postgres", "claims")[name]
-        return self._again(lambda: self._hot_cursor().execute(sql, params).fetchone() or ())
+        return self.again(lambda: self._hot_cursor().execute(sql, params).fetchone() or ())
 
     def _hot_cursor(self) -> "psycopg.Cursor[Any]":
         """One cursor for all hot calls: making one costs as much as sending one."""
@@ -198,7 +198,7 @@ class PostgresStore(LoopStore):
             self._cursor = connection.cursor()
         return self._cursor
 
-    def _again(self, action: Callable[[], _T]) -> _T:
+    def again(self, action: Callable[[], _T]) -> _T:
         """Do it, and after a clash with another transaction once more: the database undid all of it."""
         for attempt in range(10):
             try:

@@ -213,7 +213,7 @@ def resubmit(store: LoopStore, project: str, jobid: str, dataids: list[str]) -> 
 # Reports --------------------------------------------------------------------------------------------------------------
 _JOB_ROW = "project jobid dataid status waiting attempts runid owner lease_until parked_until modified"
 _RUN = (
-    "runid project jobid dataid attempt status owner claimed_at ended_at exit_code message answers inputs "
+    "runid project jobid dataid attempt forced status owner claimed_at ended_at exit_code message answers inputs "
     "log_path log_tail"
 )
 

@@ -249,7 +249,7 @@ WHERE project = %(project)s AND jobid = %(jobid)s AND status = 'PENDING' AND run
   AND status IN ('PENDING', 'RESUBMIT')
 
 -- name: freeze_history
-LOCK TABLE history IN SHARE MODE
+LOCK TABLE history IN SHARE ROW EXCLUSIVE MODE
 
 -- name: tally_behind
 -- How many changes are not in the tally yet.

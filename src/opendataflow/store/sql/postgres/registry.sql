@@ -147,12 +147,12 @@ SELECT project, jobid, dataid, status, waiting, attempts, runid, owner, lease_un
 FROM job_status WHERE project = %(project)s AND jobid = %(jobid)s AND dataid = %(dataid)s
 
 -- name: get_run
-SELECT runid, project, jobid, dataid, attempt, status, owner, claimed_at, ended_at, exit_code, message, answers,
+SELECT runid, project, jobid, dataid, attempt, forced, status, owner, claimed_at, ended_at, exit_code, message, answers,
        inputs, log_path, log_tail
 FROM run WHERE runid = %(runid)s
 
 -- name: runs_of
-SELECT runid, project, jobid, dataid, attempt, status, owner, claimed_at, ended_at, exit_code, message, answers,
+SELECT runid, project, jobid, dataid, attempt, forced, status, owner, claimed_at, ended_at, exit_code, message, answers,
        inputs, log_path, log_tail
 FROM run WHERE runid IN (SELECT h.runid FROM history h
                     WHERE h.project = %(project)s AND h.kind = 'job' AND h.name = %(jobid)s AND h.dataid = %(dataid)s)

@@ -145,7 +145,7 @@ SET status = 'RUNNING', runid = :runid, owner = :owner, host = :host, lease_unti
     attempts = attempts + 1, again = 0, parked_until = NULL, modified = :now
 WHERE project = :project AND jobid = :jobid AND dataid = :dataid
   AND status IN ('PENDING', 'RESUBMIT') AND (waiting <= 0 OR :forced)
-  AND NOT EXISTS (SELECT 1 FROM job WHERE project = :project AND jobid = :jobid AND paused_by IS NOT NULL)
+  AND (:forced OR NOT EXISTS (SELECT 1 FROM job WHERE project = :project AND jobid = :jobid AND paused_by IS NOT NULL))
 
 -- name: attempts_of
 SELECT attempts, deaths FROM job_status WHERE project = :project AND jobid = :jobid AND dataid = :dataid

@@ -660,7 +660,8 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
-    PERFORM 1 FROM job j WHERE j.project = p_project AND j.jobid = p_jobid AND j.paused_by IS NOT NULL;
+    PERFORM 1 FROM job j WHERE j.project = p_project AND j.jobid = p_jobid AND j.paused_by IS NOT NULL
+        AND NOT p ? 'forced';
     IF FOUND THEN
         RETURN;
     END IF;

