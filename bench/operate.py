@@ -1,7 +1,7 @@
 """Looking and registering: `status` and `why` hardly grow with the past, and a large project is applied in seconds.
 
-(a) The whole commands, as an operator types them, with 1 thousand and 1 million completed chunks behind and the same work
-    open: at most 2 times.
+(a) The whole commands, as an operator types them, with 1 thousand and 1 million completed chunks behind and the same
+    work open: at most 2 times.
 (b) `dataflow apply` of 700 jobs and 2,000 datasets into an empty store: under 5 seconds.
 """
 

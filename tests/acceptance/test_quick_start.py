@@ -43,4 +43,4 @@ def test_a_day_whose_input_is_missing_is_refused_with_its_code(project: Project)
     assert not (project.folder / "ran").exists()
     why = project.json("why", "load", "2025-11-01")
     assert why["answers"][0]["code"] == "DATA_NOT_READY"
-    assert why["fix"] == "when it has arrived: `dataflow ready orders 2025-11-01`"
+    assert why["fix"] == "when it has arrived: `dataflow scan orders` or `dataflow ready orders 2025-11-01`"

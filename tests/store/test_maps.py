@@ -198,7 +198,7 @@ def clocked(world: World, *, catchup: str = "all", also: tuple[str, ...] = ()) -
 
 def at(world: World, text: str) -> None:
     moment = datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC)
-    world.store.clock = lambda: moment.timestamp()
+    world.store.clock = moment.timestamp
 
 
 @pytest.mark.parametrize(

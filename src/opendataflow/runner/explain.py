@@ -66,16 +66,35 @@ def _fix(job: Job, candidate: Candidate, verdict: Verdict | None) -> str:
     if refusal is None:
         return f"nothing blocks it: `dataflow run {jobid} --dataid {dataid}`"
     if refusal.question is Question.READY:
-        chunk = next(one for one in candidate.inputs if one.status != "READY")
-        if chunk.producer:
-            return f"`dataflow why {chunk.producer} {chunk.key.dataid}`"
-        return f"when it has arrived: `dataflow ready {chunk.key.datasetid} {chunk.key.dataid}`"
+        return _fix_missing(job, candidate)
+    if refusal.question is Question.RIGHT and candidate.earlier not in (None, dataid):
+        return f"`dataflow why {jobid} {candidate.earlier}`"
+    chunk = next((one for one in candidate.inputs if str(one.key) in refusal.evidence), None)
+    ready = f"`dataflow ready {chunk.key.datasetid} {chunk.key.dataid}`" if chunk else "`dataflow ready DATASET DATAID`"
     if refusal.question is Question.RIGHT:
-        chunk = candidate.inputs[0]
-        return f"if the change is wanted, declare it: `dataflow ready {chunk.key.datasetid} {chunk.key.dataid}`"
+        return f"if these are the right data, declare them: {ready}; otherwise put the right ones there first"
+    if refusal.question is Question.VALID:
+        return f"have the data checked: {ready}"
     if refusal.question is Question.SAFE:
-        return "wait for the run that is in the way, or look at it with `dataflow status`"
+        if candidate.paused_by:
+            return f"`dataflow release {jobid}`"
+        if candidate.status is JobStatus.HOLD:
+            return f"`dataflow release {jobid} {dataid}`"
+        return "wait for the run that is in the way, or look at it with `dataflow runs --status RUNNING`"
     return "put the data where it belongs, or declare its place with `dataflow ready … --location`"
+
+
+def _fix_missing(job: Job, candidate: Candidate) -> str:
+    chunk = next((one for one in candidate.inputs if one.status != "READY"), None)
+    if chunk is None:
+        return f"look at what it reads: `dataflow job show {job.jobid}`"
+    if chunk.producer:
+        return f"`dataflow why {chunk.producer} {chunk.key.dataid}`"
+    if chunk.problem:
+        return f"put the right data there, then `dataflow scan {chunk.key.datasetid}`"
+    location = next((link.dataset.location for link in job.inputs if link.dataset[:2] == chunk.key[:2]), None)
+    scan = f"`dataflow scan {chunk.key.datasetid}` or " if location is not None else ""
+    return f"when it has arrived: {scan}`dataflow ready {chunk.key.datasetid} {chunk.key.dataid}`"
 
 
 def _seconds(start: Any, end: Any) -> float | None:

@@ -183,43 +183,15 @@ class LoopStore(ABC):
                     self._map_in(tx, job, dataid)
         lowest = self.read("lowest_open", of_job) if any(link.map == "all" for link in job.mapped) else []
         for (dataid,) in lowest:
-            if dataid is None:
-                continue
-            reads = sum(len(dataids) for _, dataids in self._reads(job, dataid))
-            if self.read("count_inputs", {**of_job, "dataid": dataid})[0][0] != reads:  # more is expected by now
+            from opendataflow.store.mapping import has_grown
+
+            if dataid is not None and has_grown(self, job, dataid):
                 self.recount(job, dataid)
 
-    def _reads(self, job: Job, dataid: str) -> list[tuple[Link, tuple[str, ...]]]:
-        from datetime import UTC, datetime
-
-        from opendataflow.domain.maps import mapped_dataids
-
-        found = []
-        for link in job.mapped:
-            scheme = link.dataset.partitions
-            known: list[str] = []
-            if link.map == "all" and (scheme is None or "sequence" in scheme):
-                of_dataset = {"project": link.dataset.project, "datasetid": link.dataset.datasetid}
-                known = [row[0] for row in self.read("known_dataids", of_dataset)]
-            dataids = mapped_dataids(
-                link.map, dataid, scheme=json.loads(job.partitions or "null"),
-                input_scheme=json.loads(scheme or "null"), now=datetime.fromtimestamp(self.clock(), UTC), known=known,
-            )  # fmt: skip
-            found.append((link, dataids))
-        return found
-
     def _map_in(self, tx: Transaction, job: Job, dataid: str) -> None:
-        key = {"project": job.project, "jobid": job.jobid, "dataid": dataid}
-        tx.run("forget_inputs", key)
-        position = 0
-        for link, dataids in self._reads(job, dataid):
-            of_link = {"dataset_project": link.dataset.project, "datasetid": link.dataset.datasetid}
-            for one in dataids:
-                edge = {**of_link, "project": job.project, "jobid": job.jobid, "job_dataid": dataid}
-                tx.run("add_input", {**edge, "dataid": one, "position": position})
-                position += 1
-        tx.run("mapped", key)
-        tx.run("recount", key)
+        from opendataflow.store.mapping import map_in  # most jobs need none of it
+
+        map_in(self, tx, job, dataid)
 
     # Clocks ---------------------------------------------------------------------------------------------------
     def latest_slot(self, dataset: Dataset) -> str | None:
@@ -324,8 +296,9 @@ class LoopStore(ABC):
         tx.run(
             "insert_run",
             {**key, "runid": runid, "attempt": attempt, "forced": forced, "owner": owner.name, "host": owner.host,
-             "pid": owner.pid, "pid_started": owner.pid_started, "guard_pid": owner.guard_pid, "guard_started": owner.guard_started,
-             "now": now, "answers": verdict_json(verdict), "inputs": json.dumps(inputs_read(candidate))},
+             "pid": owner.pid, "pid_started": owner.pid_started, "guard_pid": owner.guard_pid,
+             "guard_started": owner.guard_started, "now": now, "answers": verdict_json(verdict),
+             "inputs": json.dumps(inputs_read(candidate))},
         )  # fmt: skip
         for output in candidate.outputs:
             tx.run("lock_output", {**output.key._asdict(), "jobid": job.jobid, "now": now})

@@ -35,7 +35,7 @@ def overview(store: LoopStore, *, project: str | None, columns: int) -> dict[str
         ready = totals["datasets"].get(name, {}).get("READY", 0)
         slots = scheme is None or kind(scheme) in TIME_KINDS
         known = store.read("latest_chunks", {**of_dataset, "limit": columns}, file="overview") if slots else []
-        latest: dict[str, str] = {dataid: status for dataid, status in known}
+        latest = {str(row[0]): str(row[1]) for row in known}
         expected = latest_expected(scheme, now=now, limit=columns) if scheme is not None and slots else []
         for dataid in {*latest, *expected}:
             form = find_kind(dataid)
