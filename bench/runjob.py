@@ -35,19 +35,20 @@ dataid = q("next_claimable", limit=1, offset=0, **j).fetchone()[0]
 i = [f[1:] for f in q("facts_of", dataid=dataid, **j).fetchall() if f[0] == "IN"]
 chunk = dict(project="bench", datasetid="shards", dataid=dataid); out = dict(chunk, datasetid="done")
 c.execute("BEGIN IMMEDIATE")
-run = q("act_as", actor="bare").fetchone()[0]
+q("act_as", actor="bare"); run = q("this_token").fetchone()[0]
 q("is_input_unchanged", version=i[0][4], **chunk).fetchone(); q("is_output_read", **out)
-q("take", dataid=dataid, runid=run, owner="bare", host="h", now=now, lease_until=now, **j).fetchone()
+q("take", dataid=dataid, runid=run, owner="bare", host="h", now=now, lease_until=now, forced=False, attempts=0,
+  deaths=0, **j)
 ask = json.dumps([{{"question": "ready", "yes": True, "code": "", "evidence": "x" * 60}}] * 5)
-q("insert_run", dataid=dataid, runid=run, attempt=1, owner="bare", host="h", pid=1, pid_started=1, guard_pid=1,
-  guard_started=1, now=now, answers=ask, inputs="[]", **j)
+q("insert_run", dataid=dataid, runid=run, attempt=1, forced=False, owner="bare", host="h", pid=1, pid_started=1,
+  guard_pid=1, guard_started=1, now=now, answers=ask, inputs="[]", **j)
 q("lock_output", jobid="nop", now=now, **out); q("lock_input", reader=str(run), jobid="nop", now=now, **chunk)
 q("stop_acting"); c.execute("COMMIT")
 code = subprocess.run([sys.argv[1]]).returncode
 c.execute("BEGIN IMMEDIATE")
-q("act_as", actor="bare").fetchone()
+q("act_as", actor="bare")
 q("end_job", dataid=dataid, runid=run, status="COMPLETE", attempts=1, deaths=0, parked_until=None, now=now,
-  status_again="RESUBMIT", attempts_again=0, deaths_again=0, **j).fetchone()
+  again=False, **j)
 m = dict(location=None, fingerprint=None, validated_at=None, now=now, **out)
 q("publish_chunk", status="READY", runid=run, **m)
 q("release_input", reader=str(run), **chunk)
@@ -63,12 +64,12 @@ j = dict(project="bench", jobid="nop")
 q = lambda name, p: c.execute(S[name], p).fetchall()
 q("get_store", None); q("find_job", j); q("links_of", j)
 row = q("next_claimable", dict(j, limit=1, offset=0))[0]
-i = [f[1:] for f in row[7] if f[0] == "IN"]
+i = [f[1:] for f in row[8] if f[0] == "IN"]
 ask = json.dumps([{{"question": "ready", "yes": True, "code": "", "evidence": "x" * 60}}] * 5)
 out = [["bench", "done", row[0]]]
 run = q("claim", (json.dumps(dict(j, dataid=row[0], inputs=[i[0][:3] + [i[0][4], None]], outputs=out, owner="bare",
-    host="h", pid=1, pid_started=1, guard_pid=1, guard_started=1, lease_seconds=60, concurrency=None,
-    answers=ask)),))[0][0]
+    host="h", pid=1, pid_started=1, guard_pid=1, guard_started=1, lease_seconds=60, concurrency=None)),
+    ask))[0][0]
 code = subprocess.run([sys.argv[1]]).returncode
 end = dict(status="COMPLETE", run_status="COMPLETE", attempts=1, deaths=0, retry_in=None, message="")
 m = dict(project="bench", datasetid="done", location=None, fingerprint=None, validated=False)

@@ -73,6 +73,7 @@ class Candidate(NamedTuple):
     outputs: tuple[Output, ...]
     paused_by: str = ""  # who holds the whole job
     earlier: str | None = None  # where order is strict: the lowest dataid that is not COMPLETE
+    deaths: int = 0
 
     @property
     def claimable(self) -> bool:

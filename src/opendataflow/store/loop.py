@@ -22,6 +22,7 @@ from opendataflow.store.rows import (
     Row,
     claim_key,
     inputs_read,
+    key_params,
     lease_lost,
     manifest_params,
     new_candidate,
@@ -270,17 +271,17 @@ class LoopStore(ABC):
         with self.transaction() as tx:
             return self._claim_in(tx, Next(job, candidate, verdict, owner, forced))
 
-    def _claim_in(self, tx: Transaction, wanted: "Next") -> Claim | None:
+    def _claim_in(self, tx: Transaction, wanted: "Next", now: Any = None) -> Claim | None:
         job, candidate, verdict, owner, forced = wanted
         key = {"project": job.project, "jobid": job.jobid, "dataid": candidate.dataid}
-        now = self.time()
+        now = now or self.time()
         if job.strict and not forced and tx.rows("lowest_open", key)[0][0] != candidate.dataid:
             return None
         for chunk in candidate.inputs:
-            if not tx.rows("is_input_unchanged", {**chunk.key._asdict(), "version": chunk.version}):
+            if not tx.rows("is_input_unchanged", {**key_params(chunk.key), "version": chunk.version}):
                 return None
         for output in candidate.outputs:
-            if tx.rows("is_output_read", output.key._asdict()):
+            if tx.rows("is_output_read", key_params(output.key)):
                 return None
         if job.concurrency is not None and tx.rows("running_of", key)[0][0] >= job.concurrency:
             return None
@@ -288,11 +289,12 @@ class LoopStore(ABC):
         taken = tx.run(
             "take",
             {**key, "runid": runid, "owner": owner.name, "host": owner.host, "now": now,
-             "lease_until": self.time(job.lease_seconds), "forced": forced},
+             "lease_until": self.time(job.lease_seconds), "forced": forced, "attempts": candidate.attempts,
+             "deaths": candidate.deaths},
         )  # fmt: skip
         if not taken:
             return None
-        attempt, deaths = tx.rows("attempts_of", key)[0]
+        attempt, deaths = candidate.attempts + 1, candidate.deaths
         tx.run(
             "insert_run",
             {**key, "runid": runid, "attempt": attempt, "forced": forced, "owner": owner.name, "host": owner.host,
@@ -301,9 +303,9 @@ class LoopStore(ABC):
              "inputs": json.dumps(inputs_read(candidate))},
         )  # fmt: skip
         for output in candidate.outputs:
-            tx.run("lock_output", {**output.key._asdict(), "jobid": job.jobid, "now": now})
+            tx.run("lock_output", {**key_params(output.key), "jobid": job.jobid, "now": now})
         for chunk in candidate.inputs:
-            tx.run("lock_input", {**chunk.key._asdict(), "reader": str(runid), "jobid": job.jobid, "now": now})
+            tx.run("lock_input", {**key_params(chunk.key), "reader": str(runid), "jobid": job.jobid, "now": now})
         return new_claim(job, candidate, runid, attempt, deaths)
 
     def refuse(self, job: Job, dataid: str, verdict: Verdict, *, park: bool) -> None:
@@ -344,11 +346,12 @@ class LoopStore(ABC):
         Draining many small chunks is bound by commits; this halves them.
         """
         with self.transaction() as tx:
-            return self._finish_in(tx, claim, result), self._claim_in(tx, wanted)
+            now = self.time()
+            return self._finish_in(tx, claim, result, now), self._claim_in(tx, wanted, now)
 
-    def _finish_in(self, tx: Transaction, claim: Claim, result: Result) -> Finished:
+    def _finish_in(self, tx: Transaction, claim: Claim, result: Result, now: Any = None) -> Finished:
         key = claim_key(claim)
-        now = self.time()
+        now = now or self.time()
         for again in (False, True):
             end = decide_end(claim, result.ending, again=again)
             ended_now = tx.run(
@@ -374,7 +377,7 @@ class LoopStore(ABC):
         elif end.status is JobStatus.FAILED:
             tx.run("fail_outputs", {**key, "now": now})
         for chunk_key in claim.inputs:
-            tx.run("release_input", {**chunk_key._asdict(), "reader": str(claim.runid)})
+            tx.run("release_input", {**key_params(chunk_key), "reader": str(claim.runid)})
         tx.run(
             "end_run",
             {"runid": claim.runid, "status": end.run_status, "now": now, "exit_code": result.exit_code,

@@ -147,7 +147,7 @@ class PostgresStore(LoopStore):
 
     # The hot verbs, each one round trip ------------------------------------------------------------------------
     def _facts(self, _job: Job, row: Row, _of_dataid: Params) -> list[Row]:
-        return json.loads(row[7])  # type: ignore[no-any-return]
+        return json.loads(row[8])  # type: ignore[no-any-return]
 
     def claim(
         self, job: Job, candidate: Candidate, verdict: Verdict, owner: Owner, *, forced: bool = False

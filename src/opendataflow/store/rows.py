@@ -30,7 +30,7 @@ def utc_text(seconds: float) -> str:
 def new_candidate(
     job: Job, row: Row, facts: list[Row], running: int, paused_by: str = "", earlier: str | None = None
 ) -> Candidate:
-    dataid, status, waiting, attempts, parked_until, owner, lease_until = row[:7]
+    dataid, status, waiting, attempts, deaths, parked_until, owner, lease_until = row[:8]
     inputs, outputs = [], []
     for itemtype, project, datasetid, of_dataid, chunk, *rest, readers in facts:
         key, state = ChunkKey(project, datasetid, of_dataid), ChunkStatus(chunk) if chunk else None
@@ -40,7 +40,7 @@ def new_candidate(
             outputs.append(Output(key, state, readers or ""))
     return Candidate(
         job.jobid, dataid, JobStatus(status), waiting, attempts, parked_until, owner, lease_until, running,
-        tuple(inputs), tuple(outputs), paused_by, earlier,
+        tuple(inputs), tuple(outputs), paused_by, earlier, deaths,
     )  # fmt: skip
 
 
@@ -63,6 +63,10 @@ def verdict_json(verdict: Verdict) -> str:
         for asked, yes, seen, code in verdict.answers
     ]
     return f"[{', '.join(answers)}]"
+
+
+def key_params(key: ChunkKey) -> Params:
+    return {"project": key[0], "datasetid": key[1], "dataid": key[2]}
 
 
 def inputs_read(candidate: Candidate) -> list[list[Any]]:

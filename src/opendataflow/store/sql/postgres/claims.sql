@@ -41,7 +41,7 @@ WHERE parked_until IS NOT NULL AND parked_until <= from_now(%(now)s)
 
 -- name: next_claimable
 -- A job whose outputs are being read is passed over: the next dataid is not held up by it.
-SELECT s.dataid, s.status, s.waiting, s.attempts, s.parked_until, s.owner, s.lease_until, f.facts
+SELECT s.dataid, s.status, s.waiting, s.attempts, s.deaths, s.parked_until, s.owner, s.lease_until, f.facts
 FROM (SELECT * FROM job_status s
       WHERE s.project = %(project)s AND s.jobid = %(jobid)s
         AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting <= 0 AND s.parked_until IS NULL
@@ -57,14 +57,14 @@ FROM (SELECT * FROM job_status s
 ORDER BY s.sortkey, s.dataid
 
 -- name: get_candidate
-SELECT s.dataid, s.status, s.waiting, s.attempts, s.parked_until, s.owner, s.lease_until, f.facts
+SELECT s.dataid, s.status, s.waiting, s.attempts, s.deaths, s.parked_until, s.owner, s.lease_until, f.facts
 FROM job_status s CROSS JOIN LATERAL chunk_facts(s.project, s.jobid, s.dataid) f
 WHERE s.project = %(project)s AND s.jobid = %(jobid)s AND s.dataid = %(dataid)s
 
 -- name: lowest_blocked
 -- The first of three seeks: what waits, is parked or held; what would be claimable but for a shared input, a reader or a
 -- limit; and what runs.
-SELECT s.dataid, s.status, s.waiting, s.attempts, s.parked_until, s.owner, s.lease_until, f.facts
+SELECT s.dataid, s.status, s.waiting, s.attempts, s.deaths, s.parked_until, s.owner, s.lease_until, f.facts
 FROM (SELECT * FROM (
           (SELECT * FROM job_status
            WHERE project = %(project)s AND jobid = %(jobid)s
@@ -83,7 +83,7 @@ FROM (SELECT * FROM (
      CROSS JOIN LATERAL chunk_facts(s.project, s.jobid, s.dataid) f
 
 -- name: lowest_failed
-SELECT s.dataid, s.status, s.waiting, s.attempts, s.parked_until, s.owner, s.lease_until, f.facts
+SELECT s.dataid, s.status, s.waiting, s.attempts, s.deaths, s.parked_until, s.owner, s.lease_until, f.facts
 FROM (SELECT * FROM job_status
       WHERE project = %(project)s AND jobid = %(jobid)s AND status = 'FAILED'
       ORDER BY sortkey, dataid LIMIT 1) s

@@ -48,7 +48,7 @@ WHERE parked_until IS NOT NULL AND parked_until <= :now
 
 -- name: next_claimable
 -- A job whose outputs are being read is passed over: the next dataid is not held up by it.
-SELECT s.dataid, s.status, s.waiting, s.attempts, s.parked_until, s.owner, s.lease_until
+SELECT s.dataid, s.status, s.waiting, s.attempts, s.deaths, s.parked_until, s.owner, s.lease_until
 FROM job_status s
 WHERE s.project = :project AND s.jobid = :jobid
   AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting <= 0 AND s.parked_until IS NULL
@@ -61,13 +61,13 @@ WHERE s.project = :project AND s.jobid = :jobid
 ORDER BY s.sortkey, s.dataid LIMIT :limit OFFSET :offset
 
 -- name: get_candidate
-SELECT dataid, status, waiting, attempts, parked_until, owner, lease_until
+SELECT dataid, status, waiting, attempts, deaths, parked_until, owner, lease_until
 FROM job_status WHERE project = :project AND jobid = :jobid AND dataid = :dataid
 
 -- name: lowest_blocked
 -- The first of three seeks: what waits, is parked or held; what would be claimable but for a shared input, a reader or a
 -- limit; and what runs.
-SELECT dataid, status, waiting, attempts, parked_until, owner, lease_until
+SELECT dataid, status, waiting, attempts, deaths, parked_until, owner, lease_until
 FROM (SELECT * FROM (
           SELECT * FROM job_status
           WHERE project = :project AND jobid = :jobid
@@ -87,7 +87,7 @@ FROM (SELECT * FROM (
 ORDER BY sortkey, dataid LIMIT 1
 
 -- name: lowest_failed
-SELECT dataid, status, waiting, attempts, parked_until, owner, lease_until
+SELECT dataid, status, waiting, attempts, deaths, parked_until, owner, lease_until
 FROM job_status
 WHERE project = :project AND jobid = :jobid AND status = 'FAILED'
 ORDER BY sortkey, dataid LIMIT 1
@@ -144,11 +144,8 @@ UPDATE job_status
 SET status = 'RUNNING', runid = :runid, owner = :owner, host = :host, lease_until = :lease_until,
     attempts = attempts + 1, again = 0, parked_until = NULL, modified = :now
 WHERE project = :project AND jobid = :jobid AND dataid = :dataid
-  AND status IN ('PENDING', 'RESUBMIT') AND (waiting <= 0 OR :forced)
+  AND status IN ('PENDING', 'RESUBMIT') AND (waiting <= 0 OR :forced) AND attempts = :attempts AND deaths = :deaths
   AND (:forced OR NOT EXISTS (SELECT 1 FROM job WHERE project = :project AND jobid = :jobid AND paused_by IS NOT NULL))
-
--- name: attempts_of
-SELECT attempts, deaths FROM job_status WHERE project = :project AND jobid = :jobid AND dataid = :dataid
 
 -- name: insert_run
 INSERT INTO run (runid, project, jobid, dataid, attempt, forced, owner, host, pid, pid_started, guard_pid, guard_started,

@@ -364,6 +364,8 @@ END;
 -- Readiness: a chunk that opens or closes moves the counters of those who wait for it, by one.
 CREATE TRIGGER chunk_opens AFTER UPDATE OF status ON datastatus
 WHEN NEW.status = 'READY' AND OLD.status <> 'READY' AND NEW.locktype = 'OUT'
+     AND EXISTS (SELECT 1 FROM job_dataset
+                 WHERE dataset_project = NEW.project AND datasetid = NEW.datasetid AND itemtype = 'IN')
 BEGIN
     INSERT INTO job_status (project, jobid, dataid, waiting, unmapped)
     SELECT l.project, l.jobid, NEW.dataid, j.same_inputs - 1, j.mapped_inputs > 0
