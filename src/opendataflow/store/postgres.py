@@ -44,6 +44,11 @@ class _PostgresTransaction:
     def run(self, name: str, params: Params) -> int:
         return self._connection.execute(self._named[name], params).rowcount
 
+    def run_many(self, name: str, params: list[Params]) -> None:
+        if params:
+            with self._connection.cursor() as cursor:
+                cursor.executemany(self._named[name], params)  # without waiting for each answer
+
     def rows(self, name: str, params: Params) -> list[Row]:
         return self._connection.execute(self._named[name], params).fetchall()
 

@@ -80,11 +80,13 @@ def plan(store: LoopStore, wanted: Registration, *, now: datetime.datetime) -> l
 def _apply_datasets(tx: Transaction, wanted: Registration, changes: list[str], now: Any) -> None:
     of = {"project": wanted.project}
     known = {row[1]: Dataset(*row) for row in tx.rows("datasets_of", of)}
+    written = []
     for dataset in wanted.datasets:
         old = known.pop(dataset.datasetid, None)
         if old != dataset:
-            tx.run("put_dataset", {**dataset._asdict(), "now": now})
+            written.append({**dataset._asdict(), "now": now})
             changes.append(f"{'+' if old is None else '~'} dataset {dataset.datasetid}")
+    tx.run_many("put_dataset", written)
     for datasetid in sorted(known):
         tx.run("delete_dataset", {**of, "datasetid": datasetid})
         changes.append(f"- dataset {datasetid} (its chunks stay)")
@@ -128,14 +130,14 @@ def _apply_job(
     if relinked:
         # Counters can be counted only while no chunk moves.
         tx.run("freeze_chunks", {})
-        tx.run("delete_links", of)
-        for position, link in enumerate(links):
-            tx.run("put_link", {**of, **link._asdict(), "position": position})
+        if known_links:
+            tx.run("delete_links", of)
+        tx.run_many("put_link", [{**of, **link._asdict(), "position": at} for at, link in enumerate(links)])
         tx.run("forget_inputs", {**of, "dataid": None})
         tx.run("recount_shared", of)
         tx.run("adopt_ready", of)
         tx.run("unmap", of)
-        recount_in(tx, of, None)
+        tx.run("recount", {**of, "dataid": None})
     if known is not None and known[3] != job.partitions and job.partitions is not None:
         scheme = json.loads(job.partitions)
         for row in tx.rows("untouched_rows", of):
@@ -148,11 +150,10 @@ def _expect(tx: Transaction, project: str, job: JobSpec, now: datetime.datetime)
         return
     of = {"project": project, "jobid": job.jobid}
     upto = tx.rows("expected_upto", of)[0][0]
-    last = None
-    for last in expected_dataids(json.loads(job.partitions), now=now, after=upto):
-        tx.run("expect", {**of, "dataid": last})
-    if last is not None:
-        tx.run("set_expected_upto", {**of, "dataid": last})
+    dataids = list(expected_dataids(json.loads(job.partitions), now=now, after=upto))
+    tx.run_many("expect", [{**of, "dataid": dataid} for dataid in dataids])
+    if dataids:
+        tx.run("set_expected_upto", {**of, "dataid": dataids[-1]})
 
 
 # Operators' verbs -----------------------------------------------------------------------------------------------------

@@ -58,6 +58,9 @@ class _SqliteTransaction:
     def run(self, name: str, params: Params) -> int:
         return self._connection.execute(self._named[name], params).rowcount
 
+    def run_many(self, name: str, params: list[Params]) -> None:
+        self._connection.executemany(self._named[name], params)
+
     def rows(self, name: str, params: Params) -> list[Row]:
         return self._connection.execute(self._named[name], params).fetchall()
 
