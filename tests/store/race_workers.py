@@ -14,6 +14,7 @@ from opendataflow.domain.run import Ending, Result
 from opendataflow.store import open_store, registry
 from opendataflow.store.migrate import upgrade
 from opendataflow.store.open import SCHEMA_VERSION
+from opendataflow.store.tally import fold_tally
 
 
 def together(work: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], *, seconds: float = 120) -> list[Any]:
@@ -111,3 +112,34 @@ def recover_all(barrier: Any, url: str, name: str) -> int:
     found = sum(store.recover(lost, host="", note="lost") for lost, expired, _ in store.suspects("") if expired)
     store.close()
     return found
+
+
+def shell_or_mapper(barrier: Any, url: str, statements: list[str] | None) -> int:
+    """An operator's shell, or one who finds out anew what every dataid of `mean` reads."""
+    if statements is not None:
+        return by_hand(barrier, url, statements)
+    store = open_store(url, actor="mapper")
+    job = store.get_job("mean")
+    barrier.wait()
+    for number in range(1, 26):
+        store.recount(job, str(number))
+    store.close()
+    return 25
+
+
+def fold_while_working(barrier: Any, url: str, name: str) -> int:
+    """Claim, finish and fold in turn."""
+    store = open_store(url, actor=name)
+    job = store.get_job("load")
+    barrier.wait()
+    done = 0
+    for _ in range(15):
+        candidate = store.find_claimable(job, offset=hash(name) % 3)
+        claim = store.claim(job, candidate, YES, owner(name)) if candidate is not None else None
+        if claim is not None:
+            store.finish(claim, Result(Ending.COMPLETE, 0, manifests=(("p", "totals", Manifest()),)))
+            done += 1
+        with store.transaction() as tx:
+            fold_tally(tx)
+    store.close()
+    return done

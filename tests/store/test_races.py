@@ -9,7 +9,16 @@ from typing import Any
 
 import psycopg
 import pytest
-from race_workers import by_hand, claim_one, drain, open_and_write, recover_all, together
+from race_workers import (
+    by_hand,
+    claim_one,
+    drain,
+    fold_while_working,
+    open_and_write,
+    recover_all,
+    shell_or_mapper,
+    together,
+)
 from world import World, job
 
 from opendataflow.store import registry
@@ -102,6 +111,36 @@ def test_inputs_that_open_and_close_at_the_same_time_lose_no_wake_up(world: Worl
         work.append((world.url, made))
     together(by_hand, work)
     assert world.waiting("join") == {str(number): 0 for number in range(25)}
+    assert registry.check(world.store, repair=False) == []
+
+
+def test_windows_whose_chunks_open_and_close_at_the_same_time_lose_no_wake_up(world: World) -> None:
+    """Each chunk moves the counters of five rows, in several sessions at once, while others map the rows anew."""
+    world.apply(job("mean", ["a:window:5", "b"], ["out"], partitions={"shards": "1..25"}))
+    world.ready("a", *(str(number) for number in range(26)))  # 0: where the first windows begin
+    world.ready("b", *(str(number) for number in range(1, 26)))
+    chance = random.Random(5)
+    shells: list[list[str]] = []
+    for dataset in ("a", "a", "b"):
+        made = [_becomes(dataset, number, "RESUBMIT") for number in range(1, 26)] * 2
+        made += [_becomes(dataset, number, "READY") for number in range(1, 26)] * 2
+        chance.shuffle(made)
+        shells.append(made)
+    together(shell_or_mapper, [*((world.url, made) for made in shells), (world.url, None), (world.url, None)])
+    assert registry.check(world.store, repair=False) == []
+    together(by_hand, [(world.url, [_becomes(one, number, "READY") for number in range(1, 26)]) for one in "ab"])
+    assert set(world.waiting("mean").values()) == {0}
+    assert registry.check(world.store, repair=False) == []
+
+
+def _becomes(dataset: str, number: int, status: str) -> str:
+    return f"UPDATE datastatus SET status = '{status}' WHERE datasetid = '{dataset}' AND dataid = '{number}'"
+
+
+def test_two_who_fold_the_tally_at_once_count_each_change_once(world: World) -> None:
+    world.apply(LOAD)
+    world.ready("orders", *(str(number) for number in range(60)))
+    together(fold_while_working, [(world.url, f"f{number}") for number in range(4)])
     assert registry.check(world.store, repair=False) == []
 
 
