@@ -255,7 +255,7 @@ def test_why_names_the_blocker_and_the_next_step_until_all_is_done(project: Proj
         return done.stdout
 
     assert "work/1 is PENDING" in why()
-    assert "Next step: when it has arrived: `dataflow ready feed 1`" in why()
+    assert "Next step: when it has arrived: `dataflow scan feed` or `dataflow ready feed 1`" in why()
     project.write("data/feed/1.txt", "1")
     assert project.dataflow("ready", "feed", "1").returncode == 0
     assert "Next step: nothing blocks it: `dataflow run work --dataid 1`" in why()
