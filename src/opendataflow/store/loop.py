@@ -287,22 +287,18 @@ class LoopStore(ABC):
         if job.concurrency is not None and tx.rows("running_of", key)[0][0] >= job.concurrency:
             return None
         runid = tx.next_token()
-        taken = tx.run(
-            "take",
-            {**key, "runid": runid, "owner": owner.name, "host": owner.host, "now": now,
-             "lease_until": self.time(job.lease_seconds), "forced": forced, "attempts": candidate.attempts,
-             "deaths": candidate.deaths},
-        )  # fmt: skip
-        if not taken:
-            return None
         attempt, deaths = candidate.attempts + 1, candidate.deaths
-        tx.run(
-            "insert_run",
-            {**key, "runid": runid, "attempt": attempt, "forced": forced, "owner": owner.name, "host": owner.host,
-             "pid": owner.pid, "pid_started": owner.pid_started, "guard_pid": owner.guard_pid,
-             "guard_started": owner.guard_started, "now": now, "answers": verdict_json(verdict),
-             "inputs": json.dumps(inputs_read(candidate))},
-        )  # fmt: skip
+        # One set of values for both statements. Plain int and str: a bool or an enum goes the long way into SQLite.
+        values = {
+            **key, "runid": runid, "now": now, "lease_until": self.time(job.lease_seconds), "forced": int(forced),
+            "attempts": candidate.attempts, "deaths": deaths, "attempt": attempt, "owner": owner.name,
+            "host": owner.host, "pid": owner.pid, "pid_started": owner.pid_started, "guard_pid": owner.guard_pid,
+            "guard_started": owner.guard_started, "answers": verdict_json(verdict),
+            "inputs": json.dumps(inputs_read(candidate)),
+        }  # fmt: skip
+        if not tx.run("take", values):
+            return None
+        tx.run("insert_run", values)
         for output in candidate.outputs:
             tx.run("lock_output", {**key_params(output.key), "jobid": job.jobid, "now": now})
         for chunk in candidate.inputs:
@@ -353,11 +349,11 @@ class LoopStore(ABC):
     def _finish_in(self, tx: Transaction, claim: Claim, result: Result, now: Any = None) -> Finished:
         key = claim_key(claim)
         now = now or self.time()
-        for again in (False, True):
-            end = decide_end(claim, result.ending, again=again)
+        for again in (0, 1):
+            end = decide_end(claim, result.ending, again=bool(again))
             ended_now = tx.run(
                 "end_job",
-                {**key, "status": end.status, "attempts": end.attempts, "deaths": end.deaths, "now": now,
+                {**key, "status": end.status.value, "attempts": end.attempts, "deaths": end.deaths, "now": now,
                  "again": again, "parked_until": self.time(end.retry_in) if end.retry_in is not None else None},
             )  # fmt: skip
             if ended_now:
@@ -372,7 +368,7 @@ class LoopStore(ABC):
             for project, datasetid, manifest in result.manifests:
                 of_chunk = {"project": project, "datasetid": datasetid, "dataid": claim.dataid}
                 written = {**of_chunk, **manifest_params(manifest, now), "now": now}
-                tx.run("publish_chunk", {**written, "status": chunk, "runid": claim.runid})
+                tx.run("publish_chunk", {**written, "status": chunk.value, "runid": claim.runid})
                 if manifest.location is not None:  # data without a place has nothing to list
                     tx.run("insert_manifest", {**written, "version": claim.runid})
         elif end.status is JobStatus.FAILED:
@@ -381,7 +377,7 @@ class LoopStore(ABC):
             tx.run("release_input", {**key_params(chunk_key), "reader": str(claim.runid)})
         tx.run(
             "end_run",
-            {"runid": claim.runid, "status": end.run_status, "now": now, "exit_code": result.exit_code,
+            {"runid": claim.runid, "status": end.run_status.value, "now": now, "exit_code": result.exit_code,
              "message": end.explain(result.message), "log_path": result.log_path, "log_tail": result.log_tail},
         )  # fmt: skip
         return Finished(end.status, end.note)
