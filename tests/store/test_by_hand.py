@@ -11,7 +11,9 @@ from world import World, job
 from opendataflow.domain.job import JobStatus
 from opendataflow.domain.run import Ending
 from opendataflow.domain.transitions import JOB_TRANSITIONS, JobEvent
+from opendataflow.errors import UsageError
 from opendataflow.store import registry
+from opendataflow.store.operations import Key, resubmit
 
 RESUBMIT = "UPDATE job_status SET status = 'RESUBMIT' WHERE dataid = '2025-11-12';"
 DAY = "2025-11-12"
@@ -115,11 +117,12 @@ def test_resubmit_of_a_running_job_that_does_not_complete_runs_it_again_too(load
 
 def test_resubmit_through_the_store_is_all_or_none(loaded: World) -> None:
     loaded.complete("load", DAY)
-    done = registry.resubmit(loaded.store, "p", "load", [DAY])
-    assert done == [{"jobid": "load", "dataid": DAY, "before": "COMPLETE", "status": "RESUBMIT", "again": False}]
+    [done] = resubmit(loaded.store, [Key("p", "load", DAY)])
+    assert (done["jobid"], done["dataid"], done["before"], done["status"]) == ("load", DAY, "COMPLETE", "RESUBMIT")
+    assert not done["again"]
     loaded.complete("load", DAY)
-    with pytest.raises(registry.UsageError, match="load has no dataid '1999-01-01'"):
-        registry.resubmit(loaded.store, "p", "load", [DAY, "1999-01-01"])
+    with pytest.raises(UsageError, match="load has no dataid '1999-01-01'"):
+        resubmit(loaded.store, [Key("p", "load", DAY), Key("p", "load", "1999-01-01")])
     assert loaded.status("load", DAY) == "COMPLETE"
 
 

@@ -15,8 +15,6 @@ from opendataflow.runner.supervise import Signals
 from opendataflow.store.loop import LoopStore
 from opendataflow.store.tally import fold_if_due
 
-SPARK_END_SECONDS = 10.0  # for a warm Spark child to clean up after itself
-
 
 def make_all_due(store: LoopStore, address: Address, *, say: Callable[[str], None]) -> list[tuple[str, str]]:
     """Recover, wake, open slots, expect: for all jobs of the project. Returns the jobs, producers first."""
@@ -58,6 +56,11 @@ def tick(
         job = store.get_job(jobid, project=project)
         if store.find_claimable(job) is None:
             continue
+        if job.kind == "pipeline":
+            yield from _run_pipeline(signals, project, jobid, cwd=job.home, say=say)
+            if signals.received is not None:
+                break
+            continue
         try:
             session = Session(
                 guard, signals, address._replace(project=project), jobid, say=say, out_fd=out_fd, store=store
@@ -75,10 +78,37 @@ def tick(
             if outcome.dataid in seen or outcome.exit_code in (5, 75):
                 break
             seen.add(outcome.dataid)
-        if guard.child_stays:
-            guard.let_child_end(SPARK_END_SECONDS)
         if signals.received is not None:
             break
+
+
+def _run_pipeline(
+    signals: Signals, project: str, jobid: str, *, cwd: str, say: Callable[[str], None]
+) -> Iterator[Outcome]:
+    """A pipeline in a process of its own: a warm Spark child serves one job, and a guard serves one such child."""
+    import json
+    import os
+    import subprocess
+    import sys
+
+    argv = [sys.executable, "-m", "opendataflow.cli.main", "run", jobid, "--drain", "--json"]
+    env = {**os.environ, "DATAFLOW_PROJECT": project}
+    with subprocess.Popen(argv, cwd=cwd, env=env, stdout=subprocess.PIPE, text=True) as runner:
+        told = ""
+        while True:
+            try:
+                told = runner.communicate(timeout=0.5)[0]
+                break
+            except subprocess.TimeoutExpired:
+                if signals.received is not None:
+                    runner.send_signal(signals.received)
+        outcomes = [json.loads(line) for line in told.splitlines()]
+        if runner.returncode and not outcomes:
+            say(f"{jobid} could not be run; its exit code was {runner.returncode}")
+            yield Outcome(runner.returncode, "NOT_STARTED", jobid, None, "see above")
+    for fields in outcomes:
+        if fields["runid"] is not None:
+            yield Outcome(**{**fields, "verdict": None})
 
 
 def in_order(store: LoopStore, project: str | None) -> list[tuple[str, str]]:

@@ -194,23 +194,6 @@ def assert_ready(store: LoopStore, dataset: Dataset, dataid: str, manifest: Mani
     return before
 
 
-def resubmit(store: LoopStore, project: str, jobid: str, dataids: list[str]) -> list[dict[str, Any]]:
-    """Set RESUBMIT on the dataids, all or none; returns what became of each."""
-    done = []
-    with store.transaction(file="registry") as tx:
-        for dataid in dataids:
-            key = {"project": project, "jobid": jobid, "dataid": dataid}
-            before = tx.rows("get_job_row", key)
-            if not before:
-                raise UsageError(f"{jobid} has no dataid {dataid!r}; see `dataflow status {jobid}`")
-            tx.run("resubmit", {**key, "now": store.time()})
-            after = tx.rows("get_job_row", key)[0]
-            done.append(
-                {"jobid": jobid, "dataid": dataid, "before": before[0][3], "status": after[3], "again": bool(after[12])}
-            )
-    return done
-
-
 # Reports --------------------------------------------------------------------------------------------------------------
 _JOB_ROW = "project jobid dataid status waiting attempts runid owner lease_until parked_until modified"
 _RUN = (

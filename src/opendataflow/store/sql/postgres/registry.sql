@@ -107,10 +107,6 @@ SET status = 'READY', version = excluded.version, location = excluded.location,
     fingerprint = excluded.fingerprint, validated_at = excluded.validated_at, problem = NULL,
     modified = excluded.modified
 
--- name: resubmit
-UPDATE job_status SET status = 'RESUBMIT', modified = from_now(%(now)s)
-WHERE project = %(project)s AND jobid = %(jobid)s AND dataid = %(dataid)s
-
 -- name: names
 SELECT 'job', project, jobid FROM job WHERE %(project)s::text IS NULL OR project = %(project)s
 UNION ALL

@@ -107,10 +107,6 @@ SET status = 'READY', version = excluded.version, location = excluded.location,
     fingerprint = excluded.fingerprint, validated_at = excluded.validated_at, problem = NULL,
     modified = excluded.modified
 
--- name: resubmit
-UPDATE job_status SET status = 'RESUBMIT', modified = :now
-WHERE project = :project AND jobid = :jobid AND dataid = :dataid
-
 -- name: names
 SELECT 'job', project, jobid FROM job WHERE :project IS NULL OR project = :project
 UNION ALL
