@@ -5,7 +5,9 @@
      "sources": [{"datasetid": "flights", "location": "/data/flights/2013-01-01.csv", "format": "csv",
                   "options": {"header": true}, "schema": {"carrier": "string"}}],
      "destination": {"datasetid": "clean", "location": "/data/clean/dataid=2013-01-01/_runs/7", "format": "parquet",
-                     "options": {}, "schema": null}}
+                     "options": {}, "schema": null, "single_file": false},
+     "engine": "spark", "checks": [{"kind": "rows", "options": {"min": 1}, "on_fail": "fail"}],
+     "earlier_rows": [842, 843], "profile": false, "explain": false}
 
 It holds no secrets: passwords reach the child through its environment only.
 """
@@ -13,6 +15,8 @@ It holds no secrets: passwords reach the child through its environment only.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from opendataflow.domain.checks import Check
 
 FORMATS = ("csv", "json", "parquet", "orc", "text")
 DEFAULT_FORMAT = "parquet"
@@ -36,6 +40,12 @@ class Place:
     format: str
     options: Mapping[str, Any]
     schema: Mapping[str, str] | None
+    single_file: bool = False  # of a destination: the location is one file, not a directory of them
+
+    @property
+    def locations(self) -> tuple[str, ...]:
+        """A window or a rollup reads several chunks: their locations, in order."""
+        return tuple(self.location.split("\n"))
 
     @property
     def is_local(self) -> bool:
@@ -53,6 +63,11 @@ class ChunkSpec:
     environment: Mapping[str, str]
     sources: tuple[Place, ...]
     destination: Place
+    engine: str | None = None  # spark | pandas; None: as the code tells
+    checks: tuple[Check, ...] = ()  # of the destination and of the pipeline, in order
+    earlier_rows: tuple[int, ...] = ()  # of the chunks before this one, the nearest first, for checks that compare
+    profile: bool = False  # keep rows and seconds of each transformation, at the cost of running it apart
+    explain: bool = False  # keep Spark's plan
 
     @property
     def name(self) -> str:
@@ -71,6 +86,11 @@ def chunk_spec(fields: Mapping[str, Any]) -> ChunkSpec:
         environment=fields["environment"],
         sources=tuple(_place(source) for source in fields["sources"]),
         destination=_place(fields["destination"]),
+        engine=fields.get("engine"),
+        checks=tuple(Check(one["kind"], one["options"], one["on_fail"]) for one in fields.get("checks") or ()),
+        earlier_rows=tuple(fields.get("earlier_rows") or ()),
+        profile=bool(fields.get("profile")),
+        explain=bool(fields.get("explain")),
     )
 
 
@@ -82,6 +102,7 @@ def _place(fields: Mapping[str, Any]) -> Place:
         format=fields.get("format") or format_of(location),
         options=fields.get("options") or {},
         schema=fields.get("schema"),
+        single_file=bool(fields.get("single_file")),
     )
 
 
