@@ -827,6 +827,8 @@ ALTER FUNCTION links_changed SET search_path FROM CURRENT;
 
 CREATE TABLE pipeline_run (
     runid       bigint PRIMARY KEY,
+    project     text COLLATE "C" NOT NULL,
+    jobid       text COLLATE "C" NOT NULL,
     engine      text,               -- spark | pandas
     git_commit  text,               -- of the project's folder; NULL outside git
     dirty       integer,            -- 1: the folder differed from that commit
@@ -836,6 +838,7 @@ CREATE TABLE pipeline_run (
     bytes       bigint,
     plan        text                -- Spark's plan, where it was asked for
 );
+CREATE INDEX pipeline_run_of ON pipeline_run (project, jobid, runid);
 
 CREATE TABLE transformation (
     runid    bigint NOT NULL,

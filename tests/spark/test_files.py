@@ -1,15 +1,20 @@
 """Chunks as files: read strictly, write durably, rows from footers."""
 
+import contextlib
 import json
+import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from opendataflow.errors import JobFailed
-from opendataflow.spark import files
+from opendataflow.spark import files, files_csv, files_read, files_write
 from opendataflow.spark.explain import explain
 from opendataflow.spark.spec import Place, format_of
 
@@ -86,7 +91,7 @@ def test_what_does_not_fit_the_declared_schema_fails_instead_of_turning_null(
     spark.range(1).write.parquet(str(good))
     with pytest.raises(JobFailed, match="column 'id' is declared as int, but is bigint"):
         files.read_chunk(spark, place(good, schema={"id": "int"}))
-    with pytest.raises(JobFailed, match="column 'name' is declared, but not there"):
+    with pytest.raises(JobFailed, match="column 'name' \\(string\\) is declared, but not there"):
         files.read_chunk(spark, place(good, schema={"name": "string"}))
 
 
@@ -97,6 +102,65 @@ def test_only_little_input_is_written_as_one_file(
     source.write_text("id\n1\n")
     df = spark.range(0, 100, numPartitions=4)
     files.write_chunk(df, place(tmp_path / "one"), [place(source)])
-    monkeypatch.setattr(files, "SMALL_BYTES", 1)
-    files.write_chunk(df, place(tmp_path / "four"), [place(source)])
-    assert [len(list((tmp_path / name).glob("part-*"))) for name in ("one", "four")] == [1, 4]
+    monkeypatch.setattr(files_write, "SMALL_BYTES", 1)
+    files.write_chunk(df, place(tmp_path / "many"), [place(source)])
+    assert [len(list((tmp_path / name).glob("part-*"))) for name in ("one", "many")] == [1, 2]
+
+
+def test_a_large_csv_without_quotes_is_read_by_several_tasks(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files_read, "LARGE_BYTES", 1000)
+    monkeypatch.setattr(files_csv, "BLOCK_BYTES", 512)
+    plain, quoted = tmp_path / "plain.csv", tmp_path / "quoted.csv"
+    plain.write_text("id,note\n" + "".join(f"{number},n{number}\n" for number in range(2000)))
+    quoted.write_text("id,note\n" + "".join(f'{number},"n\n{number}"\n' for number in range(2000)))
+    schema = {"id": "int", "note": "string"}
+    before = spark.conf.get("spark.sql.files.maxPartitionBytes")
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "4096")
+    spark.conf.set("spark.sql.files.openCostInBytes", "1")
+    try:
+        for path, tasks in ((plain, range(2, 100)), (quoted, range(1, 2))):
+            df = files.read_chunk(spark, place(path, schema=schema))
+            assert df.rdd.getNumPartitions() in tasks, path
+            assert df.agg(F.sum("id"), F.count("note")).first() == (1999000, 2000)
+    finally:
+        spark.conf.set("spark.sql.files.maxPartitionBytes", before)
+        spark.conf.unset("spark.sql.files.openCostInBytes")
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    """A file system of one megabyte."""
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"a file system cannot be mounted here: {mounted.stderr.decode()}")
+    try:
+        yield folder
+    finally:
+        # Lazily: Spark closes the files of a failed task when it gets round to it.
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("format_", ["parquet", "orc", "csv", "json"])
+@pytest.mark.parametrize("single_file", [False, True])
+def test_a_full_disk_is_told_with_the_destination_and_nothing_looks_whole(
+    spark: SparkSession, tmp_path: Path, format_: str, single_file: bool
+) -> None:
+    many = spark.range(400_000).select(F.col("id"), F.rand(1).alias("x"))
+    with small_disk(tmp_path / "disk") as disk:
+        run = disk / "clean" / "_runs" / "7"
+        target = place(run / f"clean.{format_}" if single_file else run, format=format_, single_file=single_file)
+        with pytest.raises(Exception) as full:  # noqa: PT011  whatever Spark raises
+            files.write_chunk(many, target, [])
+        told = explain(full.value, home=str(tmp_path / "project"))
+        assert told == f"orders: no space left on device while writing {target.location}"
+        assert explain(full.value.__cause__ or full.value, home="/").startswith(
+            "no space left on device while writing /"
+        )
+        assert not (run / "_SUCCESS").exists()
+        assert not single_file or os.listdir(run) == []
+        subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)  # somebody makes room
+        files.write_chunk(many, target, [])
+        assert files.read_chunk(spark, target).count() == 400_000

@@ -24,7 +24,7 @@ NO_PATH = Verdict((*YES.answers[:2], Answer(Question.LOCATION, False, "gone", CO
 NOW = datetime.datetime(2025, 12, 1, tzinfo=datetime.UTC)
 TABLES = (
     "store", "project", "dataset", "job", "job_dataset", "job_input", "job_status", "datastatus", "data_manifest",
-    "run", "history", "tally",
+    "run", "history", "tally", "pipeline_run", "transformation", "data_check",
 )  # fmt: skip
 
 

@@ -364,8 +364,8 @@ JOBS = {
     "an unknown key": ("retrys: {max: 1}", "9: jobs.load.retrys: unknown key; did you mean `retries`?"),
     "a key for pipelines": (
         "engine: spark",
-        "9: jobs.load.engine: unknown key; known are retries, lease, timeout, concurrency, script, inputs, outputs, "
-        "env, order, catchup"),
+        "9: jobs.load.engine: unknown key; known are retries, lease, timeout, concurrency, order, catchup, script, "
+        "inputs, outputs, env"),
     "inputs as a text": ("inputs: orders", "9: jobs.load.inputs: should be a list like [orders], not a text"),
     "inputs as a mapping": ("inputs: {orders: {}}", "9: jobs.load.inputs: should be a list like [a, b], not a mapping"),
     "an input that is a list": ("inputs: [[orders]]", f"9: jobs.load.inputs.0: {INPUT}"),
@@ -488,6 +488,15 @@ def test_a_bad_job_is_refused_with_line_and_key(tmp_path: Path, text: str, said:
     assert problem(tmp_path, f"{JOB}    {text}\n") == said
 
 
+PIPELINE = """\
+datasets: {a: {path: a, partitions: none}, b: {path: b}}
+pipelines:
+  - slug: c
+    sources: a
+    destination: b
+"""
+NO_STREAMS = "streams are not supported yet in this version; leave it out to run the pipeline in batch"
+ONE_DESTINATION = "a pipeline has one destination, written without a list; give each further one a pipeline of its own"
 WHOLE = {
     "jobs as a list": ("jobs: [load]", "3: jobs: should be a mapping like {key: value}, not a list"),
     "a job that is a text": ("jobs:\n  load: x", "4: jobs.load: should be a mapping like {key: value}, not a text"),
@@ -531,13 +540,97 @@ WHOLE = {
         "pipelines:\n  - slug: load\n    sources: [b]\n    destination: c",
         "7: pipelines.0.slug: 'load' is the id of two jobs or pipelines: jobs.load has it too"),
     "pipelines as a mapping": ("pipelines: {a: {}}", "3: pipelines: should be a list like [a, b], not a mapping"),
-    "a pipeline's key of a later version": (
-        "datasets: {a: {}, b: {}}\npipelines:\n  - slug: c\n    sources: [a]\n    destination: b\n    replace: true",
-        "8: pipelines.0.replace: unknown key; known are retries, lease, timeout, concurrency, slug, sources, "
-        "destination, transformations"),
-    "a pipeline of an unknown dataset": (
-        "datasets: {a: {}, b: {}}\npipelines:\n  - slug: c\n    sources:\n      - a\n      - aa\n    destination: b",
-        "8: pipelines.0.sources.1: dataset 'aa' is not declared; did you mean 'a'?"),
+    "an unknown key of a pipeline": (
+        f"{PIPELINE}    replaces: true", "8: pipelines.0.replaces: unknown key; did you mean `replace`?"),
+    "no sources": (
+        "pipelines:\n  - slug: c\n    destination: b", "4: pipelines.0.sources: is missing"),
+    "an empty list of sources": (
+        "pipelines:\n  - slug: c\n    sources: []\n    destination: b",
+        "5: pipelines.0.sources: is empty; it needs at least one"),
+    "a source that is no name": (
+        "pipelines:\n  - slug: c\n    sources:\n      - [a]\n    destination: b", f"6: pipelines.0.sources.0: {INPUT}"),
+    "sources as a mapping": (
+        "pipelines:\n  - slug: c\n    sources: {a: {map: full}}\n    destination: b",
+        "5: pipelines.0.sources: should be a list like [a, b], not a mapping"),
+    "two destinations": (
+        "pipelines:\n  - slug: c\n    sources: [a]\n    destination: [b, d]",
+        f"6: pipelines.0.destination: {ONE_DESTINATION}"),
+    "a list of one destination": (
+        "pipelines:\n  - slug: c\n    sources: [a]\n    destination: [b]",
+        f"6: pipelines.0.destination: {ONE_DESTINATION}"),
+    "no destination": ("pipelines:\n  - slug: c\n    sources: [a]", "4: pipelines.0.destination: is missing"),
+    "a destination of another project": (
+        "pipelines:\n  - slug: c\n    sources: [a]\n    destination: shop.b",
+        "6: pipelines.0.destination: dataset 'shop.b' is not declared; a job writes datasets of its own project"),
+    "an undeclared source in a folder": (
+        "pipelines:\n  - slug: c\n    sources: [raw/a.csv]\n    destination: b",
+        "5: pipelines.0.sources.0: 'raw/a' cannot be a name: it holds a `/`; "
+        "declare it: `datasets: {name: {path: raw/a.csv}}`"),
+    "a pipeline that reads what it writes": (
+        "pipelines:\n  - slug: c\n    sources: [a, b.csv]\n    destination: b",
+        "4: pipelines.0: a dataset stands twice among its inputs and outputs: 'b'; it reads what it writes; "
+        "leave one out"),
+    "pipelines that wait for each other": (
+        "pipelines:\n  - {slug: c, sources: b, destination: a}\n  - {slug: d, sources: a, destination: b.csv}",
+        "4: pipelines.0: jobs wait for each other: c → d → c"),
+    "two pipelines with one destination": (
+        "pipelines:\n  - {slug: c, sources: a, destination: b}\n  - {slug: d, sources: a, destination: b.csv}",
+        "4: pipelines.0.destination: 'b' is produced by both c and d"),
+    "a destination where a declared dataset lies": (
+        "datasets:\n  x: {path: output}\npipelines:\n  - slug: c\n    sources: [a]\n    destination: b",
+        "8: pipelines.0.destination: 'output/b.csv' is the same place as that of 'x', or one lies in the other: "
+        "'output'"),
+    "a slug that is no name": (
+        "pipelines:\n  - {slug: a b, sources: a, destination: b}",
+        "4: pipelines.0.slug: 'a b' should be letters, digits, `_`, `-` and `.`, and begin with none of the last two"),
+    "a transformation in another folder": (
+        f"{PIPELINE}    transformations: [../x]",
+        "8: pipelines.0.transformations.0: '../x' is not the name of a transformation, a file in pipelines/<slug>/"),
+    "an unknown engine": (
+        f"{PIPELINE}    engine: panda",
+        "8: pipelines.0.engine: should be spark or pandas, not 'panda'; did you mean `pandas`?"),
+    "no chunk a job": (f"{PIPELINE}    chunks_per_job: 0", "8: pipelines.0.chunks_per_job: should be at least 1"),
+    "too many chunks a job": (
+        f"{PIPELINE}    chunks_per_job: 10001", "8: pipelines.0.chunks_per_job: should be at most 10000"),
+    "too many at once": (f"{PIPELINE}    at_once: 65", "8: pipelines.0.at_once: should be at most 64"),
+    "a number that is none": (
+        f"{PIPELINE}    at_once: many", "8: pipelines.0.at_once: should be a whole number, not 'many'"),
+    "a truth that is none": (
+        f"{PIPELINE}    profile: perhaps", "8: pipelines.0.profile: should be true or false, not 'perhaps'"),
+    "a pipeline's check that is none": (
+        f"{PIPELINE}    checks: [{{row: {{min: 1}}}}]",
+        "8: pipelines.0.checks.0: unknown key `row`; did you mean `rows`?"),
+    "a pipeline's check that does not fit": (
+        f"{PIPELINE}    checks: [exists, schema]",
+        "8: pipelines.0.checks.1: schema: this dataset declares no `schema:`"),
+    "an address that is none": (
+        f"{PIPELINE}    notify: ops", "8: pipelines.0.notify.0: 'ops' is not an address like mailto://ops@example.com"),
+    "two clocks": (
+        f"{PIPELINE}    frequency: 30m\n    cron: 0 3 * * *",
+        "5: pipelines.0: has both `frequency` and `cron`; give one of them"),
+    "a frequency that is none": (
+        f"{PIPELINE}    frequency: 7m",
+        "8: pipelines.0.frequency: 'every 7m': this does not divide a day evenly; use one that does, like 30m or 6h, "
+        "or whole days"),
+    "a cron expression that is none": (
+        f"{PIPELINE}    cron: 0 25 * * *",
+        "8: pipelines.0.cron: 'cron 0 25 * * *': '25' is not an hour (0–23)"),
+    "a zone without cron": (
+        f"{PIPELINE}    frequency: 1d\n    timezone: Europe/Berlin",
+        "5: pipelines.0: has a `timezone`, which goes with `cron`"),
+    "a zone that is none": (
+        f"{PIPELINE}    cron: 0 3 * * *\n    timezone: Mars",
+        "8: pipelines.0.cron: 'Mars' is not a time zone like Europe/Berlin or UTC"),
+    "a clock beside a frequency": (
+        "pipelines:\n  - slug: c\n    sources: [a, today]\n    destination: b\n    frequency: 30m",
+        "5: pipelines.0.sources: a job goes by one clock; it reads 'today' and 'every 30m'"),
+    "nothing but a clock": (
+        "pipelines:\n  - slug: c\n    sources: [today]\n    destination: b",
+        "5: pipelines.0.sources: a clock is no data; give a dataset that is read"),
+    "a mode of a later version": (f"{PIPELINE}    mode: stream", f"8: pipelines.0.mode: {NO_STREAMS}"),
+    "a mode that is none": (f"{PIPELINE}    mode: batches", "8: pipelines.0.mode: should be batch, not 'batches'; "
+                            "did you mean `batch`?"),
+    "a stream": (f"{PIPELINE}    stream: {{max_batch: 10}}", f"8: pipelines.0.stream: {NO_STREAMS}"),
 }  # fmt: skip
 
 
@@ -549,6 +642,43 @@ def test_jobs_that_do_not_go_together_are_refused_with_line_and_key(tmp_path: Pa
 def test_all_errors_of_shape_are_told_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
     text = JOB + "    lease: soon\n    timeout: later\n    retrys: {}\n"
     assert [line.split(":")[1] for line in f"x:{problem(tmp_path, text)}".splitlines()] == ["9", "10", "11"]
+
+
+def test_everything_that_is_wrong_is_told_at_once_and_nothing_that_only_follows_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NOT_SET_AT_ALL", raising=False)
+    text = f"""{HEAD}datasets:
+  good: {{path: "good/{{dataid}}", partitions: {{daily: 2025-01-01}}}}
+  bad_shape: {{formt: csv}}
+  bad_variable: {{path: "${{NOT_SET_AT_ALL}}/x"}}
+  bad_check: {{checks: [schema]}}
+  bad_place: {{path: good, partitions: {{daily: 2025-01-01}}}}
+jobs:
+  bad_job: {{inputs: [gone, goood], outputs: [good]}}
+  reads_them: {{inputs: [bad_shape, bad_variable, bad_check, made], outputs: [bad_place]}}
+pipelines:
+  - {{slug: first, sources: good, destination: made, engine: rust}}
+  - {{slug: second, sources: bad_shape, destination: [made]}}
+  - {{slug: third, sources: [a/b], destination: one}}
+  - {{slug: third, sources: made, destination: other, frequency: 7m}}
+unknown: 1
+"""
+    said = problem(tmp_path, text).splitlines()
+    assert [line.rpartition("project.yml:")[2].split(": ")[:2] for line in said] == [
+        ["5", "datasets.bad_shape.formt"],
+        ["6", "datasets.bad_variable.path"],
+        ["7", "datasets.bad_check.checks.0"],
+        ["8", "datasets.bad_place.path"],
+        ["10", "jobs.bad_job.inputs.0"],
+        ["10", "jobs.bad_job.inputs.1"],
+        ["13", "pipelines.0.engine"],
+        ["14", "pipelines.1.destination"],
+        ["15", "pipelines.2.sources.0"],
+        ["16", "pipelines.3.slug"],
+        ["16", "pipelines.3.frequency"],
+        ["17", "unknown"],
+    ]
 
 
 # Variables ----------------------------------------------------------------------------------------------------------
@@ -835,6 +965,16 @@ pipelines:
     sources: [flights, planes]
     destination: clean_flights
     transformations: [drop_cancelled, add_speed]
+    engine: spark
+    chunks_per_job: 50
+    checks: [{rows: {min: 1}}]
+    notify: ["mailto://ops@example.com"]
+  - slug: nightly_summary
+    sources: [clean_flights]
+    destination: summary_csv
+    transformations: [summarise]
+    frequency: 30m
+    replace: true
 """
 
 
@@ -845,7 +985,9 @@ def test_environments_datasets_and_jobs_of_the_example_load(tmp_path: Path) -> N
     assert (here.project, here.root, there.root) == ("warehouse-feed", str(tmp_path / "data"), "s3a://warehouse")
     of = {dataset.datasetid: dataset for dataset in here.datasets}
     in_prod = {dataset.datasetid: dataset for dataset in there.datasets}
-    assert list(of) == ["flights", "planes", "clean_flights", "crm", "rates", "warehouse"]
+    assert list(of) == [
+        "flights", "planes", "clean_flights", "crm", "rates", "warehouse", "summary_csv", "every 30m",
+    ]  # fmt: skip
     assert of["crm"][:11] == (
         "warehouse-feed", "crm", "localhost", "crm", "public", "customers", "reader", secret, None, None,
         '{"daily": "2025-01-01"}',
@@ -857,7 +999,7 @@ def test_environments_datasets_and_jobs_of_the_example_load(tmp_path: Path) -> N
     assert [check["kind"] for check in flights["checks"]] == [
         "rows", "rows", "not_null", "unique", "values", "between", "expression", "partition",
     ]  # fmt: skip
-    job, pipeline = here.jobs
+    job, pipeline, summary = here.jobs
     assert job.links == (
         LinkSpec("IN", here.project, "crm"), LinkSpec("IN", here.project, "rates", "offset:-1"),
         LinkSpec("OUT", here.project, "warehouse"),
@@ -866,6 +1008,10 @@ def test_environments_datasets_and_jobs_of_the_example_load(tmp_path: Path) -> N
     assert (job.concurrency, job.catchup, job.strict) == (10, "all", 0)
     assert json.loads(pipeline.definition)["spark"]["conf"] == {"spark.sql.shuffle.partitions": 8}
     assert json.loads(there.jobs[1].definition)["spark"]["master"] == "spark://head:7077"
+    assert json.loads(pipeline.definition)["chunks_per_job"] == 50
+    assert [(link.datasetid, link.map) for link in summary.links] == [
+        ("clean_flights", "all"), ("every 30m", "same"), ("summary_csv", "same"),
+    ]  # fmt: skip
 
 
 # Any text at all ----------------------------------------------------------------------------------------------------

@@ -73,6 +73,15 @@ def canonical(*written: Any) -> list[dict[str, Any]]:
         ),
         ({"freshness": {"max_age": "2d"}}, "freshness", {"max_age": 172800.0}, "fail"),
         ({"partition": {"column": "t"}}, "partition", {"column": "t"}, "fail"),
+        ({"pattern": {"c": "[A-Z]+"}}, "pattern", {"columns": {"c": "[A-Z]+"}}, "fail"),
+        ({"pattern": {"c": "x", "on_fail": "quarantine"}}, "pattern", {"columns": {"c": "x"}}, "quarantine"),
+        ({"pattern": {"columns": {"on_fail": "x"}}}, "pattern", {"columns": {"on_fail": "x"}}, "fail"),
+        (
+            {"not_null": {"columns": ["a"], "on_fail": "quarantine"}},
+            "not_null",
+            {"columns": ["a"]},
+            "quarantine",
+        ),
         (
             {"expression": {"sql": "a > 0", "at_least": 0.999}},
             "expression",
@@ -122,7 +131,14 @@ def test_every_check_has_one_canonical_form(written: Any, kind: str, options: di
         ({"freshness": {}}, "Field required"),
         ({"partition": "t"}, "valid dictionary"),
         ({"expression": {"sql": "a", "at_least": 2}}, "less than or equal to 1"),
-        ({"rows": {"min": 1, "on_fail": "ignore"}}, "'fail' or 'warn'"),
+        ({"rows": {"min": 1, "on_fail": "ignore"}}, "'fail', 'warn' or 'quarantine'"),
+        ({"rows": {"min": 1, "on_fail": "quarantine"}}, "rows: on_fail: quarantine takes out rows"),
+        ({"unique": {"columns": ["a"], "on_fail": "quarantine"}}, "this check does not say which"),
+        ({"values": {"c": [float("nan")]}}, "nothing equals NaN"),
+        ({"pattern": {"c": ""}}, "c: the pattern is empty"),
+        ({"pattern": {"c": ["x"]}}, "valid string"),
+        ({"pattern": {"c": "(?=x)y"}}, "looks ahead or behind"),
+        ({"pattern": {"c": "[z-a]"}}, "invalid character class range"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(written: Any, told: str) -> None:
@@ -175,6 +191,9 @@ def test_checks_must_go_with_the_rest_of_the_dataset() -> None:
     assert told == "checks.1: not_null: column 'carier' is not in `schema:`; did you mean 'carrier'?"
     assert "column 'x' is not in" in fit({"values": {"x": [1]}}, schema=schema)
     assert "column 'x' is not in" in fit({"partition": {"column": "x"}}, schema=schema)
+    assert "column 'x' is not in" in fit({"pattern": {"x": "y"}}, schema=schema)
+    assert "column 't' is timestamp; a pattern needs text" in fit({"pattern": {"t": "y"}}, schema=schema)
+    assert fit({"pattern": {"carrier": "y"}}, schema=schema) == ""
     assert "declares no `schema:`" in fit("schema")
     assert "only CSV files" in fit({"header": ["a"]}, format_="json")
     assert "only CSV files" in fit({"header": ["a"]}, options={"header": False})
@@ -188,6 +207,7 @@ def test_checks_must_go_with_the_rest_of_the_dataset() -> None:
 GOOD = Finding("rows min 1", True, False, "5 rows")
 BAD = Finding("rows min 9", False, False, "5 rows")
 WARNED = BAD._replace(on_fail="warn")
+TAKEN_OUT = Finding("not_null a", False, False, "a is null in 1 of 5 rows", "quarantine")
 SKIPPED = Finding("expression a > 0", False, True, "not checked here, needs Spark")
 
 
@@ -195,6 +215,7 @@ SKIPPED = Finding("expression a > 0", False, True, "not checked here, needs Spar
     ("findings", "is_passed", "is_valid"),
     [
         ((), True, False), ((GOOD,), True, True), ((BAD, GOOD), False, False), ((WARNED,), True, True),
+        ((TAKEN_OUT,), True, True), ((TAKEN_OUT, BAD), False, False),
         ((SKIPPED,), True, False), ((SKIPPED, GOOD), True, True), ((SKIPPED, BAD), False, False),
     ],
 )  # fmt: skip
@@ -207,10 +228,18 @@ def test_passing_and_being_valid_are_not_the_same(
 
 def test_findings_as_people_read_them() -> None:
     assert failures((GOOD, BAD, WARNED, SKIPPED)) == "rows min 9: 5 rows"
-    assert remarks((GOOD, BAD, WARNED, SKIPPED)) == [
+    assert remarks((GOOD, BAD, WARNED, SKIPPED, TAKEN_OUT)) == [
         "warning: rows min 9: 5 rows",
+        "quarantined: not_null a: a is null in 1 of 5 rows",
         "not checked: expression a > 0: not checked here, needs Spark",
     ]
+
+
+def test_every_finding_has_one_word_for_its_result() -> None:
+    findings = (GOOD, BAD, WARNED, TAKEN_OUT, SKIPPED, SKIPPED._replace(on_fail="quarantine"))
+    assert [one.result for one in findings] == ["passed", "failed", "warned", "quarantined", "skipped", "skipped"]
+    assert [one.quarantined for one in findings] == [False, False, False, True, False, False]
+    assert BAD._replace(on_fail="of a newer version").failed, "what is not known is not let through"
 
 
 def test_a_definition_gives_its_checks_back_with_a_short_text_each() -> None:
@@ -218,12 +247,13 @@ def test_a_definition_gives_its_checks_back_with_a_short_text_each() -> None:
         "exists", {"bytes": {"min": 1}}, {"rows": {"min": 1, "max": 5}}, {"rows": {"within": "0.5..2"}},
         {"header": ["a", "b"]}, "schema", "checksum", {"freshness": {"max_age": 60}}, {"unique": ["a", "b"]},
         {"values": {"a": [1], "b": [2]}}, {"partition": {"column": "t"}}, {"expression": {"sql": "a > 0"}},
+        {"pattern": {"c": "x", "d": "y"}},
     )  # fmt: skip
     found = checks_of(json.dumps({"checks": written, "schema": {}}))
     assert [str(check) for check in found] == [
         "exists", "bytes min 1", "rows min 1, max 5", "rows within 0.5..2 of the median of the last 7", "header a, b",
         "schema", "checksum sha256", "freshness at most 60 s old", "unique a, b", "values a, b", "partition t",
-        "expression a > 0",
+        "expression a > 0", "pattern c, d",
     ]  # fmt: skip
     assert checks_of(None) == checks_of("{}") == checks_of('{"checks": null}') == ()
     assert checks_of('{"checks": [{"kind": "exists"}]}') == (Check("exists", {}, "fail"),)

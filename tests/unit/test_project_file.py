@@ -146,7 +146,7 @@ def test_the_example_of_the_reference_loads(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "project-yml.md").read_text(encoding="utf-8")
     text = page.split("```yaml\n")[1].split("```")[0].replace("enc:v1:…", encrypt("hunter2", "a passkey"))
     made = loaded(tmp_path, text)
-    assert (len(made.datasets), len(made.jobs)) == (6, 2)
+    assert (len(made.datasets), len(made.jobs)) == (9, 3)
     assert loaded(tmp_path, text, environment="prod").datasets[4].hostname == "crm.internal"
 
 

@@ -7,7 +7,22 @@ from typing import Annotated
 import typer
 
 from opendataflow import __version__
-from opendataflow.cli import arrive, crypt, db, legacy, operate, registered, run, state, tick
+from opendataflow.cli import (
+    arrive,
+    checks,
+    crypt,
+    db,
+    legacy,
+    operate,
+    output,
+    pipelines,
+    project,
+    registered,
+    run,
+    state,
+    tick,
+    validate,
+)
 from opendataflow.errors import DataflowError
 from opendataflow.runner.guard import open_standard_streams
 
@@ -20,11 +35,16 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+project.add_to(app)
 state.add_to(app)
 run.add_to(app)
+pipelines.add_to(app)
+validate.add_to(app)
+output.add_to(app)
 legacy.add_to(app)
 tick.add_to(app)
 arrive.add_to(app)
+checks.add_to(app)
 operate.add_to(app)
 registered.add_to(app)
 app.add_typer(db.app, name="db")

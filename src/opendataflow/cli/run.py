@@ -25,13 +25,21 @@ def run(
     dataid: Annotated[str | None, typer.Option(help="This dataid instead of the lowest claimable one.")] = None,
     wait: Annotated[float, typer.Option(help="If nothing can run yet, wait for up to so many seconds.")] = 0.0,
     drain: Annotated[bool, typer.Option("--drain", help="Again and again until nothing can run any more.")] = False,
+    at_once: Annotated[
+        int | None, typer.Option(help="Chunks that a pipeline's Spark works on at the same time.", min=1, max=64)
+    ] = None,
+    profile: Annotated[bool, typer.Option("--profile", help="Keep rows and time of each transformation.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Keep Spark's plan; `dataflow transformations --run` shows it.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object per run on stdout; the job's own output goes to stderr.")
     ] = False,
 ) -> int:
     """Run a job on the lowest dataid whose inputs are ready, or on the one given.
 
-    Examples: dataflow run load_orders;  dataflow run load_orders --drain -- --batch 1000
+    Examples: dataflow run load_orders;  dataflow run load_orders --drain -- --batch 1000;
+    dataflow run clean_flights --drain --at-once 4
     """
     if wait != wait:  # noqa: PLR0124  NaN would wait for ever
         raise UsageError("--wait nan is not a number of seconds")
@@ -49,7 +57,9 @@ def run(
     signals = Signals()
     cwd = os.getcwd()
     session = Session(guard, signals, get_address(cwd), job, say=say, out_fd=2 if as_json else 1)
-    work = session.get_work(list(args or []) + list(ctx.args))
+    asked = {"at-once": at_once, "profile": profile or None, "explain": explain or None}
+    given = {name.replace("-", "_"): value for name, value in asked.items() if value is not None}
+    work = session.get_work(list(args or []) + list(ctx.args), asked=given)
 
     def tell(outcome: Outcome) -> None:
         if not as_json:

@@ -5,6 +5,8 @@ from typing import NamedTuple
 from opendataflow.errors import UsageError
 
 DESCRIPTOR_FIELDS = ("hostname", "database", "schemaname", "tablename", "username")
+_TEXTS = (".csv", ".json", ".jsonl", ".ndjson", ".txt")
+_ONE_FILE = (*_TEXTS, *(f"{suffix}.gz" for suffix in _TEXTS))
 VARIABLE_SUFFIXES = ("datasetid", "itemtype", *DESCRIPTOR_FIELDS, "password", "location", "format", "dataid")
 
 
@@ -27,6 +29,16 @@ class Dataset(NamedTuple):
     def has_own_runs(self) -> bool:
         """True when each run writes to a directory of its own and publishing points the chunk at it."""
         return self.location is not None and "{dataid}" not in self.location and self.partitions != '"none"'
+
+    @property
+    def is_one_file(self) -> bool:
+        """True when its path names a text file: a pipeline then writes a file there, not a directory of parts."""
+        return self.location is not None and self.location.endswith(_ONE_FILE)
+
+    @property
+    def is_export(self) -> bool:
+        """True when a pipeline's chunks are shown together in one file."""
+        return self.is_one_file and self.has_own_runs
 
 
 def variable_prefix(datasetid: str) -> str:
@@ -65,6 +77,22 @@ def run_location(dataset: Dataset, dataid: str, *, root: str, runid: int) -> str
     if not dataset.has_own_runs:
         return chunk_location(dataset, dataid, root=root)
     return f"{_join(root, dataset.location)}/dataid={path_segment(dataid)}/_runs/{runid}"
+
+
+def output_location(kind: str, dataset: Dataset, dataid: str, *, root: str, runid: int) -> str | None:
+    """Where a run of a script or pipeline writes.
+
+    A pipeline never writes over what is published, also where the dataset's path is fixed: it writes to `_runs/` beside
+    or below it.
+    """
+    if kind != "pipeline" or dataset.location is None:
+        return run_location(dataset, dataid, root=root, runid=runid)
+    if dataset.is_one_file:
+        place = chunk_location(dataset, dataid, root=root) or ""
+        folder, _, name = place.rpartition("/")
+        return f"{folder}/_runs/{runid}/{name}"
+    place = run_location(dataset, dataid, root=root, runid=runid) or ""
+    return place if dataset.has_own_runs else f"{place}/_runs/{runid}"
 
 
 def check_prefixes(datasetids: list[str]) -> None:

@@ -1,6 +1,7 @@
 """A job, what it reads and writes, and where one of its dataids stands."""
 
 from enum import StrEnum
+from functools import cached_property
 from typing import NamedTuple
 
 from opendataflow.domain.chunk import Input, Output
@@ -24,7 +25,7 @@ class Link(NamedTuple):
     map: str = "same"
 
 
-class Job(NamedTuple):
+class _JobFields(NamedTuple):
     project: str
     jobid: str
     kind: str  # script | pipeline
@@ -43,18 +44,27 @@ class Job(NamedTuple):
     home: str  # the project's folder
     links: tuple[Link, ...]
 
-    @property
+
+class Job(_JobFields):
+    """A job as it is registered. What it reads and writes is sorted out once: a drain asks for it at every dataid."""
+
+    @cached_property
     def inputs(self) -> tuple[Link, ...]:
         return tuple(link for link in self.links if link.itemtype == "IN")
 
-    @property
+    @cached_property
     def outputs(self) -> tuple[Link, ...]:
         return tuple(link for link in self.links if link.itemtype == "OUT")
 
-    @property
+    @cached_property
     def mapped(self) -> tuple[Link, ...]:
         """Inputs of which a dataid reads other dataids: by offset, window, rollup or all."""
-        return tuple(link for link in self.links if link.itemtype == "IN" and link.map not in ("same", "full"))
+        return tuple(link for link in self.inputs if link.map not in ("same", "full"))
+
+    @cached_property
+    def datasets_read(self) -> dict[tuple[str, str], Dataset]:
+        """By project and name."""
+        return {link.dataset[:2]: link.dataset for link in self.inputs}
 
 
 class Candidate(NamedTuple):

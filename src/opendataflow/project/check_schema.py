@@ -11,6 +11,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from opendataflow.domain.checks import ON_EACH_ROW
+from opendataflow.domain.patterns import re2_pattern, why_refused
+from opendataflow.domain.types import HAVE_TEXT, family
+
 Scalar = bool | int | float | str
 
 
@@ -22,7 +26,7 @@ def _seconds(value: object) -> float:
 
 Duration = Annotated[float, BeforeValidator(_seconds), Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
-OnFail = Literal["fail", "warn"]
+OnFail = Literal["fail", "warn", "quarantine"]
 
 
 class _Strict(BaseModel):
@@ -123,7 +127,10 @@ class Columns(_Option):
 
 
 class _ByColumn(_Option):
-    """`{column: […], on_fail: warn}`: a column's value is a list, so `on_fail: warn` cannot be one."""
+    """`{column: […], on_fail: warn}`: a column's value is a list, so `on_fail: warn` cannot be one.
+
+    With patterns, whose values are texts, a column named on_fail needs the long form, `{columns: {on_fail: …}}`.
+    """
 
     columns: dict[str, list[Any]] = Field(min_length=1)
 
@@ -149,6 +156,8 @@ class Values(_ByColumn):
                 raise ValueError(f"{column}: the list of allowed values is empty")
             if any(not isinstance(value, Scalar) for value in values):
                 raise ValueError(f"{column}: allowed values are texts, numbers or true and false")
+            if any(isinstance(value, float) and math.isnan(value) for value in values):
+                raise ValueError(f"{column}: nothing equals NaN; leave it out")
             if any(isinstance(value, bool) for value in values) and any(isinstance(value, str) for value in values):
                 raise ValueError(
                     f"{column}: true or false stands among texts; YAML reads an unquoted NO or YES so: quote it"
@@ -172,6 +181,42 @@ class Between(_ByColumn):
             if any(isinstance(bound, float) and not math.isfinite(bound) for bound in given):
                 raise ValueError(f"{column}: leave an open end as null")
         return columns
+
+
+class Pattern(_Option):
+    """`{column: regex}`: the whole value must match."""
+
+    columns: dict[str, str] = Field(min_length=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _split(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or isinstance(data.get("columns"), dict):
+            return data
+        columns = {str(key): value for key, value in data.items() if key != "on_fail"}
+        return {"columns": columns, **({"on_fail": data["on_fail"]} if "on_fail" in data else {})}
+
+    @field_validator("columns")
+    @classmethod
+    def _common(cls, columns: dict[str, str]) -> dict[str, str]:
+        for column, pattern in columns.items():
+            if not pattern:
+                raise ValueError(f"{column}: the pattern is empty")
+            problem = why_refused(pattern) or _re2_problem(pattern)
+            if problem:
+                raise ValueError(f"{column}: {pattern!r}: {problem}")
+        return columns
+
+
+def _re2_problem(pattern: str) -> str:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        pc.match_substring_regex(pa.array([""]), re2_pattern(pattern))
+    except pa.ArrowInvalid as error:
+        return str(error)
+    return ""
 
 
 class Checksum(_Option):
@@ -211,6 +256,7 @@ class CheckEntry(_Strict):
     unique: Columns | None = None
     values: Values | None = None
     between: Between | None = None
+    pattern: Pattern | None = None
     partition: Partition | None = None
     expression: Expression | None = None
 
@@ -224,6 +270,15 @@ class CheckEntry(_Strict):
                 raise ValueError("a check is one key with its options; start the next one with a dash of its own")
             data = {key: {} if value is None else value for key, value in data.items()}
         return data
+
+    @model_validator(mode="after")
+    def _rows_to_take_out(self) -> "CheckEntry":
+        if self.option.on_fail == "quarantine" and self.kind not in ON_EACH_ROW:
+            raise ValueError(
+                f"{self.kind}: on_fail: quarantine takes out rows, and this check does not say which; "
+                f"it goes with {', '.join(ON_EACH_ROW)}"
+            )
+        return self
 
     @property
     def kind(self) -> str:
@@ -310,10 +365,12 @@ def _misfit(
         return "this dataset declares no `schema:`"
     if kind == "header" and (format_ not in (None, "csv") or str(options.get("header", True)).lower() == "false"):
         return "only CSV files with a header have one"
-    if schema and kind in ("not_null", "unique", "values", "between", "partition"):
+    if schema and kind in ("not_null", "unique", "values", "between", "pattern", "partition"):
         columns = [entry.option.column] if kind == "partition" else list(entry.option.columns)
         for column in columns:
             if column not in schema:
                 near = difflib.get_close_matches(column, schema, n=1)
                 return f"column {column!r} is not in `schema:`" + (f"; did you mean {near[0]!r}?" if near else "")
+            if kind == "pattern" and family(schema[column]) not in HAVE_TEXT:
+                return f"column {column!r} is {schema[column]}; a pattern needs text"
     return ""

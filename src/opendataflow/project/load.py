@@ -2,27 +2,31 @@
 
 import json
 import os
-import re
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
-from opendataflow.domain.clocks import Clock, find_clock
-from opendataflow.domain.dataset import VARIABLE_SUFFIXES, Dataset, check_prefixes, variable_prefix
+from opendataflow.domain.dataset import VARIABLE_SUFFIXES, Dataset, variable_prefix
 from opendataflow.domain.registration import JobSpec, LinkSpec, Registration
-from opendataflow.errors import UsageError
+from opendataflow.errors import ConfigurationError
 from opendataflow.project.check_schema import arrival_json, check_fit, checks_json
-from opendataflow.project.schema import DatasetEntry, InputEntry, JobEntry, PipelineEntry, Spark
-from opendataflow.project.shape import not_declared, read_project
-from opendataflow.project.source import Path, Source, suggestion
+from opendataflow.project.links import get_clock, get_link, job_spec, project_id
+from opendataflow.project.pipelines import Undeclared, pipeline_job
+from opendataflow.project.problems import Problems
+from opendataflow.project.schema import DatasetEntry, JobEntry, ProjectFile, Spark
+from opendataflow.project.shape import Shaped, read_project, read_shape
+from opendataflow.project.source import Path, Source
 from opendataflow.project.whole import check_places, in_order, producers, with_schemes
 
-__all__ = ["load_registration", "project_id", "read_addresses", "read_project"]
-CLOCKS = ("today", "hourly")
+__all__ = ["Loaded", "load_registration", "project_id", "read_addresses", "read_project", "read_registration"]
 
 
-def project_id(name: str) -> str:
-    """The namespace of a project: its name in lower case, words joined by dashes."""
-    return re.sub(r"[^\w]+", "-", name.lower()).strip("-") or "project"
+class Loaded(NamedTuple):
+    """A project.yml as far as it could be read."""
+
+    source: Source
+    registration: Registration | None  # None where too little is in shape; without the wrong parts where there are some
+    undeclared: dict[str, Path]  # datasets that only pipelines name, and where they do
+    problems: Problems
 
 
 def read_addresses(folder: str) -> dict[str, Any]:
@@ -33,33 +37,105 @@ def read_addresses(folder: str) -> dict[str, Any]:
 
 
 def load_registration(folder: str, environment: str, *, text: str | None = None) -> Registration:
-    """Everything the project declares for this environment, checked as a whole; `text` stands for the file's."""
-    source, project = read_project(folder, environment, text=text)
-    declared = project.environments[environment]
-    me = project_id(project.name)
-    root = declared.root
-    if "://" not in root:
-        root = os.path.normpath(os.path.join(folder, os.path.expanduser(root)))
-    datasets = {key: _dataset(source, me, key, entry) for key, entry in project.datasets.items()}
-    places: dict[str, Path] = {}  # where each job stands
-    jobs = []
-    for jobid, job in project.jobs.items():
-        places[jobid] = ("jobs", jobid)
-        jobs.append(_script_job(source, me, jobid, job, datasets))
-    spark = _spark(project.spark, declared.spark)
-    for index, pipeline in enumerate(project.pipelines):
-        if places.setdefault(pipeline.slug, ("pipelines", index)) != ("pipelines", index):
-            other = ".".join(str(part) for part in places[pipeline.slug])
-            raise source.error(
-                ("pipelines", index, "slug"),
-                f"{pipeline.slug!r} is the id of two jobs or pipelines: {other} has it too",
-            )
-        jobs.append(_pipeline_job(source, me, index, pipeline, datasets, spark))
-    producer = producers(source, jobs)
-    ordered = in_order(source, me, jobs, producer, places)
-    whole = with_schemes(source, me, jobs, ordered, datasets, places)
-    check_places(source, datasets, producer, root)
-    return Registration(me, project.name, root, folder, environment, tuple(datasets.values()), whole)
+    """Everything the project declares for this environment, checked as a whole; `text` stands for the file's.
+
+    All that is wrong is told in one ConfigurationError, a line each.
+    """
+    loaded = read_registration(folder, environment, text=text)
+    if loaded.problems or loaded.registration is None:
+        raise ConfigurationError(loaded.problems.text())
+    return loaded.registration
+
+
+def read_registration(folder: str, environment: str, *, text: str | None = None) -> Loaded:
+    """The same, with what is wrong beside what is right; only a text that is no YAML is a ConfigurationError."""
+    shaped = read_shape(folder, environment, text=text)
+    if shaped.project is None:
+        return Loaded(shaped.source, None, {}, shaped.problems)
+    return _Loading(shaped, shaped.project, folder, environment).run()
+
+
+class _Loading:
+    def __init__(self, shaped: Shaped, project: ProjectFile, folder: str, environment: str) -> None:
+        self.shaped, self.project, self.folder, self.environment = shaped, project, folder, environment
+        self.source, self.problems = shaped.source, shaped.problems
+        self.me = project_id(project.name)
+        self.broken = set(shaped.broken)
+        self.datasets: dict[str, Dataset] = {}
+        self.jobs: list[JobSpec] = []
+        self.places: dict[str, Path] = {}  # where each job stands
+
+    def run(self) -> Loaded:
+        declared = self.project.environments[self.environment]
+        root = declared.root
+        if "://" not in root:
+            root = os.path.normpath(os.path.join(self.folder, os.path.expanduser(root)))
+        self._read_datasets()
+        undeclared = Undeclared(self.source, self.me, self.datasets, frozenset(self.broken))
+        destinations = self._find_destinations(undeclared)
+        self._read_jobs()
+        self._read_pipelines(undeclared, destinations, _spark(self.project.spark, declared.spark))
+        jobs = self._check_whole(undeclared, root)
+        made = Registration(
+            self.me, self.project.name, root, self.folder, self.environment, tuple(self.datasets.values()), jobs
+        )
+        return Loaded(self.source, made, undeclared.places, self.problems)
+
+    def _read_datasets(self) -> None:
+        for key, entry in self.project.datasets.items():
+            self.datasets[key] = Dataset(self.me, key)  # what refers to a wrong one is right
+            before = len(self.problems)
+            with self.problems.kept():
+                self.datasets[key] = _dataset(self.source, self.me, key, entry)
+            if len(self.problems) > before:
+                self.broken.add(key)
+        for key in self.broken:
+            self.datasets.setdefault(key, Dataset(self.me, key))
+
+    def _find_destinations(self, undeclared: Undeclared) -> list[str | None]:
+        """Before any source is looked for: a source may be the destination of a pipeline further down."""
+        found: list[str | None] = []
+        for index, entry in zip(self.shaped.positions, self.project.pipelines, strict=True):
+            found.append(None)
+            with self.problems.kept():
+                found[-1] = undeclared.destination(("pipelines", index, "destination"), entry.destination)
+        return found
+
+    def _read_jobs(self) -> None:
+        for jobid, entry in self.project.jobs.items():
+            self.places[jobid] = ("jobs", jobid)
+            job = _script_job(self.source, self.me, jobid, entry, self.datasets, self.problems)
+            if job is not None:
+                self.jobs.append(job)
+
+    def _read_pipelines(self, undeclared: Undeclared, destinations: list[str | None], spark: dict[str, Any]) -> None:
+        entries = zip(self.shaped.positions, self.project.pipelines, destinations, strict=True)
+        for index, entry, destination in entries:
+            at: Path = ("pipelines", index)
+            other = self.places.setdefault(entry.slug, at)
+            if other != at:
+                where = ".".join(str(part) for part in other)
+                told = f"{entry.slug!r} is the id of two jobs or pipelines: {where} has it too"
+                self.problems.add(str(self.source.error((*at, "slug"), told)))
+            if destination is None:
+                continue
+            job = pipeline_job(at, entry, destination, undeclared, spark, self.problems)
+            if job is not None and other == at:
+                self.jobs.append(job)
+
+    def _check_whole(self, undeclared: Undeclared, root: str) -> tuple[JobSpec, ...]:
+        """What must hold between them; what could be wrong only because a part is missing is not asked."""
+        written_at = {key: ("datasets", key) for key in self.datasets} | undeclared.places
+        whole = tuple(self.jobs)
+        complete = not self.problems
+        producer = producers(self.source, self.jobs, written_at, self.problems)
+        ordered = None
+        with self.problems.kept():
+            ordered = in_order(self.source, self.me, self.jobs, producer, self.places)
+        if ordered is not None and not self.problems:
+            whole = with_schemes(self.source, self.me, self.jobs, ordered, self.datasets, self.places, self.problems)
+        check_places(self.source, self.datasets, producer if complete else None, root, undeclared.places, self.problems)
+        return whole
 
 
 def _spark(common: Spark, here: Spark) -> dict[str, Any]:
@@ -119,79 +195,43 @@ def _address(entry: DatasetEntry) -> tuple[str | None, SplitResult | None]:
     return (f"{prefix}{place.geturl()}" if changed else entry.url), place
 
 
-def _link(
-    source: Source, path: Path, me: str, itemtype: str, name: str, datasets: dict[str, Dataset], map_: str = "same"
-) -> LinkSpec:
-    other, dot, theirs = name.partition(".")
-    if name not in datasets and other == me and theirs in datasets:
-        name = theirs
-    if name in datasets:
-        if datasets[name].partitions == '"none"' and itemtype == "IN" and map_ == "same":
-            map_ = "full"
-        return LinkSpec(itemtype, me, name, map_)
-    if not dot or other == me or not other or not theirs:
-        raise source.error(path, not_declared(name, [*datasets, *CLOCKS] if itemtype == "IN" else datasets))
-    if itemtype == "OUT":
-        near = suggestion(name, datasets)
-        raise source.error(path, f"dataset {name!r} is not declared; a job writes datasets of its own project{near}")
-    if other != project_id(other):
-        raise source.error(path, f"{other!r} is no project's id; did you mean '{project_id(other)}.{theirs}'?")
-    return LinkSpec(itemtype, other, theirs, map_)
-
-
-def _clock(source: Source, path: Path, me: str, name: str, options: InputEntry, datasets: dict[str, Dataset]) -> str:
-    """The input's dataset; a clock that is read for the first time becomes one."""
-    clock = None
-    if name not in datasets or datasets[name].clock is not None:
-        try:
-            clock = find_clock(name, options.timezone)
-        except UsageError as error:
-            raise source.error(path, str(error)) from None
-    if clock is None:
-        if options.timezone is not None:
-            raise source.error(path, "`timezone` is for clocks: today, hourly, every 30m, cron …")
-        return name
-    if options.map != "same":
-        raise source.error(path, f"a clock gives the job its dataids; map: {options.map} does not go with it")
-    if options.timezone is not None:
-        _check_zone(source, path, name, clock)
-    name = " ".join(name.split())
-    datasetid = f"{name} {options.timezone}" if options.timezone else name
-    text = f"{name} @{options.timezone}" if options.timezone else name
-    datasets.setdefault(datasetid, Dataset(me, datasetid, clock=text))
-    return datasetid
-
-
-def _check_zone(source: Source, path: Path, name: str, clock: Clock) -> None:
-    if clock.kind in ("hourly", "every"):
-        raise source.error(path, f"{name!r} counts in UTC; a timezone goes with `today` and `cron`")
-    if len(name.split()) == 7:
-        raise source.error(path, f"{name!r} names its time zone already")
-
-
-def _script_job(source: Source, me: str, jobid: str, entry: JobEntry, datasets: dict[str, Dataset]) -> JobSpec:
+def _script_job(
+    source: Source, me: str, jobid: str, entry: JobEntry, datasets: dict[str, Dataset], problems: Problems
+) -> JobSpec | None:
+    """The job, or None when something is wrong with it."""
     at: Path = ("jobs", jobid)
-    links = []
+    before = len(problems)
+    links: list[LinkSpec] = []
     for index, item in enumerate(entry.inputs):
         ((name, options),) = item.items()
         place = (*at, "inputs", index)
-        known = _clock(source, place, me, name, options, datasets)
-        links.append(_link(source, place, me, "IN", known, datasets, options.map))
+        with problems.kept():
+            known = get_clock(source, place, me, name, options, datasets)
+            links.append(get_link(source, place, me, "IN", known, datasets, options.map))
     for index, name in enumerate(entry.outputs):
         place = (*at, "outputs", index)
-        link = _link(source, place, me, "OUT", name, datasets)
-        if datasets[link.datasetid].clock is not None:
-            raise source.error(place, f"{name!r} is a clock; nothing can write it")
-        links.append(link)
-    if entry.script is not None and (found := os.path.splitext(os.path.basename(entry.script))[0]) != jobid:
+        with problems.kept():
+            link = get_link(source, place, me, "OUT", name, datasets)
+            if datasets[link.datasetid].clock is not None:
+                raise source.error(place, f"{name!r} is a clock; nothing can write it")
+            links.append(link)
+    with problems.kept():
+        _check_script(source, (*at, "script"), jobid, entry.script)
+    spec = None
+    if len(problems) == before:
+        with problems.kept():
+            spec = job_spec(source, at, entry, jobid, "script", entry.script, {"env": entry.env}, links)
+            _check_env(source, (*at, "env"), entry.env, links)
+    return spec if len(problems) == before else None
+
+
+def _check_script(source: Source, at: Path, jobid: str, script: str | None) -> None:
+    if script is not None and (found := os.path.splitext(os.path.basename(script))[0]) != jobid:
         raise source.error(
-            (*at, "script"),
+            at,
             f"RunJob takes the job's id from the script's name, so {jobid!r} does not fit; "
             f"call the job {found!r} or the script otherwise",
         )
-    spec = _spec(source, at, entry, jobid, "script", entry.script, {"env": entry.env}, links)
-    _check_env(source, (*at, "env"), entry.env, links)
-    return spec
 
 
 def _check_env(source: Source, path: Path, env: dict[str, str], links: list[LinkSpec]) -> None:
@@ -206,56 +246,3 @@ def _check_env(source: Source, path: Path, env: dict[str, str], links: list[Link
                     raise source.error(
                         (*path, name), f"is a variable of dataset {link.datasetid!r}; choose another name"
                     )
-
-
-def _pipeline_job(
-    source: Source, me: str, index: int, entry: PipelineEntry, datasets: dict[str, Dataset], spark: dict[str, Any]
-) -> JobSpec:
-    at: Path = ("pipelines", index)
-    links = [
-        _link(source, (*at, "sources", number), me, "IN", name, datasets) for number, name in enumerate(entry.sources)
-    ]
-    links.append(_link(source, (*at, "destination"), me, "OUT", entry.destination, datasets))
-    definition = {"transformations": entry.transformations, "spark": spark}
-    return _spec(source, at, entry, entry.slug, "pipeline", None, definition, links)
-
-
-def _spec(
-    source: Source,
-    at: Path,
-    entry: JobEntry | PipelineEntry,
-    jobid: str,
-    kind_: str,
-    script: str | None,
-    definition: dict[str, Any],
-    links: list[LinkSpec],
-) -> JobSpec:
-    _check_links(source, at, links)
-    return JobSpec(
-        jobid, kind_, script, json.dumps(definition, sort_keys=True), None, entry.lease, entry.timeout,
-        entry.retries.max, entry.retries.backoff, entry.concurrency, tuple(links),
-        int(isinstance(entry, JobEntry) and entry.order == "strict"),
-        entry.catchup if isinstance(entry, JobEntry) else "all",
-    )  # fmt: skip
-
-
-def _check_links(source: Source, at: Path, links: list[LinkSpec]) -> None:
-    """Every dataset once, and each with variables of its own."""
-    seen: dict[str, LinkSpec] = {}
-    for link in links:
-        other = seen.setdefault(link.datasetid, link)
-        if other is link:
-            continue
-        if other.dataset_project != link.dataset_project:
-            raise source.error(
-                at, f"two datasets called {link.datasetid!r} would share the variables "
-                f"{variable_prefix(link.datasetid)}_…; rename one of them",
-            )  # fmt: skip
-        both = " it reads what it writes;" if other.itemtype != link.itemtype else ""
-        raise source.error(
-            at, f"a dataset stands twice among its inputs and outputs: {link.datasetid!r};{both} leave one out"
-        )
-    try:
-        check_prefixes(list(seen))
-    except UsageError as error:
-        raise source.error(at, str(error)) from None

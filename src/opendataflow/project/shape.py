@@ -4,42 +4,115 @@ import re
 import types
 import typing
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
 from opendataflow.errors import ConfigurationError
+from opendataflow.project.problems import Problems
 from opendataflow.project.schema import DatasetEntry, ProjectFile
 from opendataflow.project.source import Path, Source, suggestion
 
 
-def read_project(folder: str, environment: str | None = None, *, text: str | None = None) -> tuple[Source, ProjectFile]:
-    """project.yml of this folder, valid in shape, as this environment has it; all errors of shape are told at once.
+class Shaped(NamedTuple):
+    """What of a project.yml is in shape, as an environment has it."""
 
-    Without an environment only its name and its environments are read. `text` stands for what the file holds.
-    """
-    source = Source(folder, text)
-    if environment is None:
-        return source, _validated(
-            source, {key: source.data[key] for key in ("name", "environments") if key in source.data}
-        )
-    project = _validated(source, _as_in(source, environment))
-    if environment not in project.environments:
-        known, near = ", ".join(project.environments), suggestion(environment, project.environments)
-        raise source.error(("environments",), f"there is no environment {environment!r}; known are {known}{near}")
-    _check_changes(source, project)
+    source: Source
+    project: ProjectFile | None  # None: too little of it is
+    positions: tuple[int, ...]  # of its pipelines, in the file
+    broken: frozenset[str]  # datasets that are declared, but out of shape
+    problems: Problems
+
+
+def read_project(folder: str) -> tuple[Source, ProjectFile]:
+    """The name and the environments of the project.yml in this folder, valid in shape."""
+    source = Source(folder)
+    data: dict[str, Any] = {key: source.data[key] for key in ("name", "environments") if key in source.data}
+    problems = Problems(source.file)
+    project = _Sieve(source, data, "", problems).run()
+    if problems or project is None:
+        raise ConfigurationError(problems.text())
     return source, project
 
 
-def _validated(source: Source, data: dict[str, Any]) -> ProjectFile:
-    try:
-        return ProjectFile.model_validate(data)
-    except ValidationError as invalid:
-        lines = [_explain(source, error) for error in invalid.errors(include_url=False)]
-        raise ConfigurationError("\n".join(dict.fromkeys(lines))) from None
+def read_shape(folder: str, environment: str, *, text: str | None = None) -> Shaped:
+    """project.yml of this folder as this environment has it; what is out of shape is left out, and told.
+
+    `text` stands for what the file holds. A text that is no YAML is a ConfigurationError.
+    """
+    source = Source(folder, text)
+    problems = Problems(source.file)
+    sieve = _Sieve(source, {}, environment, problems)
+    sieve.data = _as_in(source, environment, sieve)
+    project = sieve.run()
+    if project is not None:
+        if environment not in project.environments:
+            known, near = ", ".join(project.environments), suggestion(environment, project.environments)
+            told = f"there is no environment {environment!r}; known are {known}{near}"
+            problems.add(str(source.error(("environments",), told)))
+            project = None
+        else:
+            _check_changes(source, project, sieve.broken, problems)
+    return Shaped(source, project, tuple(sieve.positions), frozenset(sieve.broken), problems)
 
 
-def _as_in(source: Source, environment: str) -> dict[str, Any]:
+class _Sieve:
+    """Takes out what is out of shape, entry by entry, until the rest is a project."""
+
+    def __init__(self, source: Source, data: dict[str, Any], environment: str, problems: Problems) -> None:
+        self.source, self.data, self.environment, self.problems = source, data, environment, problems
+        self.positions: list[int] = []
+        self.broken: set[str] = set()
+
+    def run(self) -> ProjectFile | None:
+        pipelines = self.data.get("pipelines")
+        self.positions = list(range(len(pipelines))) if isinstance(pipelines, list) else []
+        while True:
+            try:
+                return ProjectFile.model_validate(self.data)
+            except ValidationError as invalid:
+                errors = invalid.errors(include_url=False)
+            for error in errors:
+                self.problems.add(_explain(self.source, error, self.positions))
+            places = list(dict.fromkeys(tuple(error["loc"][:2]) for error in errors))
+            for place in sorted(places, key=_last_first):
+                if not self._take_out(place):
+                    return None
+
+    def _take_out(self, place: Path) -> bool:
+        """Leave this entry out of the data; False when nothing sensible would be left."""
+        if not place:
+            return False
+        section, entry = str(place[0]), place[1] if len(place) > 1 else None
+        held = self.data.get(section)
+        if section == "name":
+            self.data = {**self.data, "name": "project"}
+        elif section == "environments" and isinstance(held, dict) and entry in held:
+            own: dict[str, Any] = {self.environment: {}} if entry == self.environment else {}
+            self.data = {**self.data, section: {**{key: one for key, one in held.items() if key != entry}, **own}}
+            return bool(held[entry] != {})
+        elif isinstance(held, dict) and section in ("datasets", "jobs") and entry in held:
+            self.data = {**self.data, section: {key: one for key, one in held.items() if key != entry}}
+            if section == "datasets":
+                self.broken.add(str(entry))
+        elif isinstance(held, list) and section == "pipelines" and isinstance(entry, int):
+            if isinstance(held[entry], dict) and isinstance(held[entry].get("destination"), str):
+                self.broken.add(held[entry]["destination"].removesuffix(".csv"))
+            self.data = {**self.data, section: held[:entry] + held[entry + 1 :]}
+            del self.positions[entry]
+        elif section in self.data and section not in ("environments", "datasets"):
+            self.data = {key: one for key, one in self.data.items() if key != section}
+        else:
+            return False
+        return True
+
+
+def _last_first(place: Path) -> int:
+    """Items of a list are taken out from its end, so that the others stay where they are."""
+    return -place[1] if len(place) > 1 and isinstance(place[1], int) else 0
+
+
+def _as_in(source: Source, environment: str, sieve: _Sieve) -> dict[str, Any]:
     """The file's data as this environment has it: its datasets, and variables filled in."""
     data = dict(source.data)
     environments, datasets = data.get("environments"), data.get("datasets")
@@ -48,15 +121,23 @@ def _as_in(source: Source, environment: str) -> dict[str, Any]:
         if isinstance(changes, dict):
             source.use_changes(environment, {key: one for key, one in changes.items() if isinstance(one, dict)})
         # What the store's address needs is filled in where the store is opened; DATAFLOW_STORE may replace it all.
-        own = {
-            key: value if key in ("store", "datasets") else source.filled(value, ("environments", environment, key))
-            for key, value in here.items()
-        }
+        own = {}
+        for key, value in here.items():
+            with sieve.problems.kept():
+                is_kept = key in ("store", "datasets")
+                own[key] = value if is_kept else source.filled(value, ("environments", environment, key))
         data["environments"] = {**environments, environment: own}
     if "spark" in data:
-        data["spark"] = source.filled(data["spark"], ("spark",))
+        spark = data.pop("spark")
+        with sieve.problems.kept():
+            data["spark"] = source.filled(spark, ("spark",))
     if isinstance(datasets, dict):
-        data["datasets"] = {key: _dataset_here(source, key, entry) for key, entry in datasets.items()}
+        data["datasets"] = {}
+        for key, entry in datasets.items():
+            sieve.broken.add(key)
+            with sieve.problems.kept():
+                data["datasets"][key] = _dataset_here(source, key, entry)
+                sieve.broken.discard(key)
     return data
 
 
@@ -72,23 +153,24 @@ def not_declared(name: str, known: Iterable[str]) -> str:
     return f"dataset {name!r} is not declared{suggestion(name, known)}"
 
 
-def _check_changes(source: Source, project: ProjectFile) -> None:
+def _check_changes(source: Source, project: ProjectFile, broken: set[str], problems: Problems) -> None:
     """What differs in an environment must exist, also in those that nobody uses now."""
     known = _keys_of(DatasetEntry)
     for environment, entry in project.environments.items():
         for datasetid, changes in entry.datasets.items():
             at: Path = ("environments", environment, "datasets", datasetid)
-            if datasetid not in project.datasets:
-                raise source.error(at, not_declared(datasetid, project.datasets))
-            unknown = next((key for key in changes if key not in known), None)
-            if unknown is not None:
-                raise source.error((*at, unknown), _unknown_key(unknown, known))
+            if datasetid not in project.datasets and datasetid not in broken:
+                problems.add(str(source.error(at, not_declared(datasetid, project.datasets))))
+            for unknown in (key for key in changes if key not in known):
+                problems.add(str(source.error((*at, unknown), _unknown_key(unknown, known))))
 
 
 # Errors ---------------------------------------------------------------------------------------------------------------
-def _explain(source: Source, error: Any) -> str:
-    """One line for an error that pydantic found."""
+def _explain(source: Source, error: Any, positions: list[int]) -> str:
+    """One line for an error that pydantic found; `positions` are those of the pipelines in the file."""
     path = tuple(part for part in error["loc"] if part != "[key]")
+    if path[:1] == ("pipelines",) and len(path) > 1:
+        path = ("pipelines", positions[path[1]], *path[2:])
     near = None
     message = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "extra_forbidden":
@@ -116,12 +198,17 @@ def _in_plain_words(error: Any, message: str) -> str:
             return f"should be a text, not {what}"
         case "int_type" | "int_parsing" | "int_from_float" | "int_parsing_size":
             return f"should be a whole number, not {_scalar_or(given, what)}"
+        case "bool_type" | "bool_parsing":
+            return f"should be true or false, not {_scalar_or(given, what)}"
+        case "string_too_long":
+            return f"has at most {limits['max_length']} characters"
         case "float_type" | "float_parsing" | "finite_number":
             return f"should be a number, not {_scalar_or(given, what)}"
         case "literal_error":
             known = re.findall(r"'([^']*)'", str(limits.get("expected", "")))
             near = suggestion(given, known, quote=lambda name: f"`{name}`") if isinstance(given, str) else ""
-            return f"should be {' or '.join((', '.join(known[:-1]), known[-1]))}, not {_scalar_or(given, what)}{near}"
+            choice = " or ".join(part for part in (", ".join(known[:-1]), known[-1]) if part)
+            return f"should be {choice}, not {_scalar_or(given, what)}{near}"
         case "greater_than":
             return f"should be greater than {limits['gt']:g}"
         case "greater_than_equal":

@@ -23,12 +23,13 @@ _TEXT, _TYPED = "text", "typed"
 _DATASET = {"options": _TYPED, "checks": _TYPED, "*": _TEXT}
 _SPARK = {"conf": _TYPED, "*": _TEXT}
 _JOB = {"inputs": {"*": {"*": {"map": _TYPED, "*": _TEXT}}}, "*": _TEXT}
+_PIPELINE = {"sources": _JOB["inputs"], "checks": _TYPED, "*": _TEXT}
 _SHAPE = {  # `*` is any other key, or any item of a list
     "environments": {"*": {"datasets": {"*": _DATASET}, "spark": _SPARK, "*": _TEXT}},
     "spark": _SPARK,
     "datasets": {"*": _DATASET},
     "jobs": {"*": _JOB},
-    "pipelines": _TYPED,
+    "pipelines": {"*": _PIPELINE},
     "*": _TEXT,
 }
 _NULLS = ("", "~", "null", "Null", "NULL")

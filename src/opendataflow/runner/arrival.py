@@ -21,6 +21,7 @@ from opendataflow.runner.checks import check_chunk, with_checks
 from opendataflow.runner.files import Found, find_files, is_local, is_same, manifest_of
 from opendataflow.runner.prepare import why_stale
 from opendataflow.store.arrivals import Known, earlier_rows, known_chunks, record_rejection
+from opendataflow.store.check_results import record_findings
 from opendataflow.store.loop import LoopStore
 from opendataflow.store.registry import assert_ready
 
@@ -189,12 +190,15 @@ class _Scan:
             question, text = refusal_of(checked.findings), failures(checked.findings)
             if not self.dry_run:
                 record_rejection(self.store, self.dataset, one.dataid, CODES[question][0], text)
+                record_findings(self.store, self.dataset, one.dataid, None, checked.findings)
             return seen._replace(state=State.REJECTED, text=text, question=question)
         if not self.dry_run:
             try:
                 assert_ready(self.store, self.dataset, one.dataid, manifest)
             except (Refused, UsageError) as error:
                 raise _Stop(State.WAITING, str(error)) from error
+            if checked.findings:
+                record_findings(self.store, self.dataset, one.dataid, None, checked.findings)
         return seen
 
     def _files(self, one: _Candidate) -> Found:

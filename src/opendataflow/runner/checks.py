@@ -18,12 +18,15 @@ from opendataflow.domain.checks import (
     Checked,
     ChecksFailed,
     Finding,
+    age_finding,
     checks_of,
     failures,
     is_validated,
+    is_within,
     passed,
     printable,
     remarks,
+    skipped,
 )
 from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.dataset import Dataset, is_below
@@ -48,12 +51,12 @@ def check_chunk(
     if not checks:
         return Checked()
     if not is_local(location):
-        return Checked(tuple(_skipped(check, f"{location} is not on this machine") for check in checks))
+        return Checked(tuple(skipped(check, f"{location} is not on this machine") for check in checks))
     found: dict[int, Finding] = {}
     on_rows: dict[int, Check] = {}
     for number, check in enumerate(checks):
         if check.kind in ON_SPARK:
-            found[number] = _skipped(check, "not checked here, needs Spark")
+            found[number] = skipped(check, "not checked here, needs Spark")
         elif check.kind in ON_FILES:
             try:
                 found[number] = _check_files(check, location, dataid, root=root, found=found_manifest, now=now)
@@ -72,14 +75,19 @@ def check_chunk(
 def audited(
     dataset: Dataset, dataid: str, manifest: Manifest, *, root: str, earlier_rows: EarlierRows, now: float,
     say: Callable[[str], None] = lambda _: None, beat: Callable[[], None] = lambda: None,
+    keep: Callable[[tuple[Finding, ...]], None] = lambda _: None,
 ) -> Manifest:  # fmt: skip
-    """The manifest of what a run wrote, with what its checks saw, or raise ChecksFailed. Warnings are said."""
+    """The manifest of what a run wrote, with what its checks saw, or raise ChecksFailed. Warnings are said.
+
+    `keep` gets the findings, whatever they are.
+    """
     if manifest.location is None or not checks_of(dataset.definition):
         return manifest
     checked = check_chunk(
         dataset, dataid, manifest.location, root=root, found_manifest=manifest, earlier_rows=earlier_rows, now=now,
         beat=beat,
     )  # fmt: skip
+    keep(checked.findings)
     for remark in remarks(checked.findings):
         say(f"{dataset.datasetid}/{dataid}: {remark}")
     if not passed(checked.findings):
@@ -103,10 +111,6 @@ def _finding(check: Check, ok: bool, detail: str) -> Finding:
     return Finding(str(check), ok, False, detail, check.on_fail)
 
 
-def _skipped(check: Check, why: str) -> Finding:
-    return Finding(str(check), False, True, why, check.on_fail)
-
-
 # Without a row --------------------------------------------------------------------------------------------------------
 def _check_files(check: Check, location: str, dataid: str, *, root: str, found: Manifest, now: float) -> Finding:
     match check.kind:
@@ -116,22 +120,13 @@ def _check_files(check: Check, location: str, dataid: str, *, root: str, found: 
             )
         case "bytes":
             size = found.bytes or 0
-            return _finding(check, _is_within(size, check.options), f"{size} bytes")
+            return _finding(check, is_within(size, check.options), f"{size} bytes")
         case "freshness":
             times = [changed for _, _, changed in find_files(location).files]
-            age = now - min(times) / 1e9 if times else 0.0
-            limit = check.options["max_age"]
-            return _finding(
-                check, age <= limit, f"{age:.0f} s old" + ("" if age <= limit else f", more than {limit:g} s")
-            )
+            return age_finding(check, now - min(times) / 1e9 if times else 0.0)
         case _:
             problem = _checksum_problem(check.options, location, dataid, root=root)
             return _finding(check, not problem, problem or f"{check.options['algorithm']} agrees")
-
-
-def _is_within(size: int, options: Mapping[str, Any]) -> bool:
-    low, high = options.get("min"), options.get("max")
-    return (low is None or size >= low) and (high is None or size <= high)
 
 
 def _checksum_problem(options: Mapping[str, Any], location: str, dataid: str, *, root: str) -> str:
@@ -201,7 +196,7 @@ def _check_rows(
     rules = {number: new_rule(check, dataid, schema, earlier_rows) for number, check in checks.items()}
     options = declared.get("options") or {}
     found = {
-        number: _skipped(checks[number], f"its option {option} is {options[option]!r}, which only Spark reads")
+        number: skipped(checks[number], f"its option {option} is {options[option]!r}, which only Spark reads")
         for number, rule in rules.items()
         for option in ("dateFormat", "timestampFormat")
         if options.get(option) and rule.reads_times
@@ -215,7 +210,7 @@ def _check_rows(
         for rule in rules.values():
             rule.end(reader, rows)
     except NeedsSpark as error:
-        return Checked(), {number: _skipped(check, str(error)) for number, check in checks.items()}
+        return Checked(), {number: skipped(check, str(error)) for number, check in checks.items()}
     except Unreadable as error:
         trouble.append(str(error))
     except OSError as error:
@@ -229,8 +224,8 @@ def _check_rows(
         if is_whole or rule.problems(None):
             found[number] = rule.finding(rows)
         else:
-            found[number] = _skipped(checks[number], "the rows could not be read to their end")
-    on_fail = FAIL if any(check.on_fail == FAIL for check in checks.values()) else WARN
+            found[number] = skipped(checks[number], "the rows could not be read to their end")
+    on_fail = WARN if all(check.on_fail == WARN for check in checks.values()) else FAIL
     unread = tuple(Finding(READABLE, False, False, text, on_fail) for text in trouble)
     return Checked(unread, rows, _schema_json(types, schema, rules, found)), found
 

@@ -65,4 +65,6 @@ def _plain(column: Any) -> Any:
         column = column.dictionary_decode()
     if pa.types.is_large_string(column.type) or pa.types.is_string_view(column.type):
         return column.cast(pa.string())
+    if pa.types.is_uint64(column.type):  # as Spark reads it: beyond what an int64 holds
+        return column.cast(pa.decimal128(20, 0))
     return column.cast(pa.float32()) if pa.types.is_float16(column.type) else column

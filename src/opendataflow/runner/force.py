@@ -9,7 +9,7 @@ from opendataflow.domain.job import Candidate
 from opendataflow.errors import ConfigurationError, UsageError
 from opendataflow.runner.pipeline import pipeline_work
 from opendataflow.runner.prepare import prepare
-from opendataflow.runner.runjob import Outcome, Work
+from opendataflow.runner.runjob import Outcome, Taken, Work
 from opendataflow.runner.script import script_work
 from opendataflow.runner.session import Session, get_script
 from opendataflow.store.operations import locked, make_claimable
@@ -52,7 +52,8 @@ def force(session: Session, work: Work, dataid: str, *, cwd: str) -> Outcome:
         claim = store.claim(unlimited, candidate._replace(inputs=ready), verdict, runner.owner, forced=True)
         if claim is not None:
             # The run is told of all its inputs, also of those that are not READY: the person knows why.
-            return runner.run_claimed(job, work, candidate, claim, lease_from, cwd, session.passwords, go_on=False)
+            taken = Taken(candidate, claim, lease_from)
+            return runner.run_claimed(job, work, taken, cwd, session.passwords, go_on=False)
     raise locked(f"{job.jobid}/{dataid} could not be claimed; see `dataflow why {job.jobid} {dataid}`")
 
 

@@ -7,8 +7,8 @@ that made a session of their own. It serves one child at a time, one after the o
 
 Messages are JSON lines. To the guard: start, deadline, signal, kill. From the guard: started, failed, ended.
 
-A child may also stay for many runs (Spark's does): it reads one line per run from its standard input and answers each
-on file descriptor 3. Between runs it has no deadline.
+A child may also stay for many runs (Spark's does): it reads one line per task from its standard input and sends JSON
+lines on file descriptor 3. While it has nothing to do it has no deadline.
 """
 
 import json
@@ -58,6 +58,7 @@ class Guard:
         tasks_r, self._tasks = os.pipe()
         self.answers_fd, answers_w = os.pipe()
         self._unread = b""
+        self._unanswered = b""
         self.child_stays = False  # a child that serves many runs is alive
         theirs = (control_r, report_w, out_w, err_w, tasks_r, answers_w)
         self.is_gone = False  # somebody killed it; this process can run nothing more
@@ -76,22 +77,24 @@ class Guard:
     def start(self, argv: list[str], env: dict[str, str], cwd: str, deadline: float, *, stays: bool = False) -> None:
         """Run the child; unless told of a later deadline (CLOCK_MONOTONIC), the guard ends it then."""
         self.child_stays = stays
+        self._unanswered = b""  # half a line of the one before, if it was killed
         self._send(start={"argv": argv, "env": env, "cwd": cwd, "stays": stays}, deadline=deadline)
 
     def give(self, task: str) -> None:
-        """Tell the child that stays what to do next; its answer comes on `answers_fd`."""
+        """Tell the child that stays what to do next, in a short line: a pipe that is full would hold us up."""
         try:
             os.write(self._tasks, task.encode() + b"\n")
         except BrokenPipeError:
             pass  # it is gone; events() says so
 
-    def answer(self) -> int | None:
-        """The exit code of the task in hand, once the child has said it."""
+    def messages(self) -> list[dict[str, Any]]:
+        """What the child that stays has sent since the last call."""
         try:
-            said = os.read(self.answers_fd, 4096)
+            data = os.read(self.answers_fd, 1 << 20)
         except BlockingIOError:
-            return None
-        return int(said) if said.strip() else None
+            return []
+        *lines, self._unanswered = (self._unanswered + data).split(b"\n")
+        return [json.loads(line) for line in lines]
 
     def let_child_end(self, seconds: float) -> None:
         """Close the child's input and give it some time to end by itself; what it says then is nobody's."""

@@ -7,12 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any, cast
 
-from opendataflow.domain.dataset import path_segment, run_location
+from opendataflow.domain.dataset import output_location, path_segment
 from opendataflow.domain.job import Job
 from opendataflow.domain.run import Claim, Owner, RunStatus
 from opendataflow.errors import UsageError
 from opendataflow.runner.environment import child_environment
-from opendataflow.runner.pipeline import run_directory
 from opendataflow.runner.prepare import input_location
 from opendataflow.runner.runjob import Locations, dataids_read
 from opendataflow.store.loop import LoopStore
@@ -62,10 +61,8 @@ def _locations(job: Job, claim: Claim, inputs: tuple[Any, ...]) -> Locations:
         place = input_location(chunk, datasets[key], root=job.root)
         found[key] = f"{found[key]}\n{place}" if found.get(key) and place else place
     for link in job.outputs:
-        key = link.dataset[:2]
-        found[key] = run_location(link.dataset, claim.dataid, root=job.root, runid=claim.runid)
-        if job.kind == "pipeline":
-            found[key] = run_directory(link, claim, found)
+        place = output_location(job.kind, link.dataset, claim.dataid, root=job.root, runid=claim.runid)
+        found[link.dataset[:2]] = place
     return found
 
 

@@ -14,99 +14,158 @@ from typing import Any
 
 from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.dataset import Dataset, variable_prefix
-from opendataflow.domain.job import Job, Link
-from opendataflow.domain.run import Claim
-from opendataflow.errors import ConfigurationError
-from opendataflow.runner.runjob import Locations, Work
-from opendataflow.runner.script import audit_output
+from opendataflow.domain.job import Job
+from opendataflow.domain.run import Claim, Ending, Result
+from opendataflow.errors import ConfigurationError, StoreUnavailable
+from opendataflow.runner.runjob import Locations, Step, Tasks, Work
+from opendataflow.runner.shown import show
 from opendataflow.store.loop import LoopStore
 
 CHILD = "opendataflow.spark.child"
 LEFTOVER_SECONDS = 86_400.0  # files of runs that nobody ended here are older than any live one by then
+MOST_AT_ONCE = 4  # chunks, where nobody says: more of them compete for the same memory
+VERSION_SECONDS = 5.0
 
 
-def pipeline_work(job: Job, work_folder: str, *, store: LoopStore, say: Callable[[str], None]) -> Work:
-    """Run the pipeline's transformations on Spark, each run in a directory of its own."""
-    folder = os.path.join(work_folder, "runs")
+def pipeline_work(
+    job: Job, work_folder: str, *, store: LoopStore, say: Callable[[str], None], asked: dict[str, Any] | None = None
+) -> Work:
+    """Run the pipeline's transformations on Spark, each run in a directory of its own.
+
+    `asked` may hold `at_once`, `profile` and `explain`, which win over the pipeline's own.
+    """
     for link in job.links:
-        if link.dataset.location is None:
+        if link.dataset.location is None and link.dataset.clock is None:
             raise ConfigurationError(
                 f"pipeline {job.jobid} uses dataset {link.dataset.datasetid}, which has no path; "
                 "pipelines read and write files"
             )
-    (output,) = job.outputs
+    made = _Pipeline(job, os.path.join(work_folder, "runs"), store, say, asked or {})
+    return Work(made.argv, made.manifests, made.reason, made.published, made.tasks())
 
-    def argv(_claim: Claim, _locations: Locations) -> list[str]:
+
+class _Pipeline:
+    """What is between the runner and the child: a file for each task, and one for each result."""
+
+    def __init__(
+        self, job: Job, folder: str, store: LoopStore, say: Callable[[str], None], asked: dict[str, Any]
+    ) -> None:
+        self._job, self._folder, self._store, self._say, self._asked = job, folder, store, say, asked
+        (self._output,) = job.outputs
+        self._said: dict[int, dict[str, Any]] = {}  # what the child wrote down of runs that are not yet recorded
+        self._version: dict[str, Any] = {}
+        self._version_at = float("-inf")
+
+    def tasks(self) -> Tasks:
+        at_once = self._setting("at_once") or min(MOST_AT_ONCE, len(os.sched_getaffinity(0)))
+        return Tasks(
+            self._write, self._begun, self._keep_steps, self._ended, int(at_once),
+            int(self._setting("chunks_per_job") or 1),
+        )  # fmt: skip
+
+    def _setting(self, name: str) -> Any:
+        asked = self._asked.get(name)
+        return self._job.definition.get(name) if asked is None else asked
+
+    @staticmethod
+    def argv() -> list[str]:
         # -P: what lies in the caller's folder must not stand in for a library of the same name.
         return [sys.executable, "-P", "-m", CHILD]
 
-    def task(claim: Claim, locations: Locations) -> str:
-        os.makedirs(folder, exist_ok=True)
-        _remove_leftovers(folder)
-        spec, result = _paths(folder, claim)
-        _write_private(spec, chunk_spec(job, claim, locations))
-        return json.dumps({"spec": spec, "result": result})
+    # What the child is told -------------------------------------------------------------------------------------
+    def _write(self, runs: list[tuple[Claim, Locations]]) -> str:
+        os.makedirs(self._folder, exist_ok=True)
+        _remove_leftovers(self._folder)
+        task = os.path.join(self._folder, f"{runs[0][0].runid}.json")
+        specs = [self._spec(claim, locations) for claim, locations in runs]
+        _write_private(task, {"specs": specs, "results": [self._result_path(claim) for claim, _ in runs]})
+        return json.dumps({"task": task})
 
-    def manifests(claim: Claim, locations: Locations) -> tuple[tuple[str, str, Manifest], ...]:
-        paths = _paths(folder, claim)
+    def _spec(self, claim: Claim, locations: Locations) -> dict[str, Any]:
+        """Everything the child needs to produce this chunk; opendataflow.spark.spec reads it."""
+        job, output = self._job, self._output.dataset
+        checks = [*(json.loads(output.definition or "{}").get("checks") or ()), *(job.definition.get("checks") or ())]  # type: ignore[misc]
+        sources = [link.dataset for link in job.inputs if link.dataset.clock is None]
+        return {
+            "home": job.home,
+            "slug": job.jobid,
+            "transformations": job.definition.get("transformations") or [],
+            "dataid": claim.dataid,
+            "runid": claim.runid,
+            "spark": job.definition.get("spark") or {},
+            "environment": _environment(job, claim, locations),
+            "sources": [_place(dataset, locations[dataset[:2]]) for dataset in sources],
+            "destination": {**_place(output, locations[output[:2]]), "single_file": output.is_one_file},
+            "engine": job.definition.get("engine"),
+            "checks": checks,
+            "earlier_rows": self._earlier_rows(claim, checks),
+            "profile": bool(self._setting("profile")),
+            "explain": bool(self._setting("explain")),
+        }
+
+    def _earlier_rows(self, claim: Claim, checks: list[dict[str, Any]]) -> list[int]:
+        last = max((one["options"].get("last") or 0 for one in checks if one["kind"] == "rows"), default=0)
+        if not last:
+            return []
+        from opendataflow.store.arrivals import earlier_rows
+
+        return earlier_rows(self._store, self._output.dataset, claim.dataid)(last)
+
+    # What is kept -------------------------------------------------------------------------------------------------
+    def _begun(self, claims: list[Claim]) -> None:
+        from opendataflow.store.pipelines import record_runs
+
+        if time.monotonic() - self._version_at > VERSION_SECONDS:
+            from opendataflow.project.git import find_version
+
+            commit, dirty = find_version(self._job.home)
+            self._version = {"git_commit": commit, "dirty": None if dirty is None else int(dirty)}
+            self._version_at = time.monotonic()
+        names: Any = self._job.definition.get("transformations") or []
+        steps = [{"position": number, "name": str(name)} for number, name in enumerate(names, 1)]
+        record_runs(self._store, [(claim, self._version, steps) for claim in claims])
+
+    def _keep_steps(self, claim: Claim, steps: list[Step]) -> None:
+        from opendataflow.store.pipelines import record_steps
+
+        record_steps(self._store, claim, steps)
+
+    def _ended(self, claim: Claim, steps: list[Step], result: Result) -> None:
+        from opendataflow.store.pipelines import record_runs
+
+        said = self._said.pop(claim.runid, {})
+        _remove(self._result_path(claim))
+        if not said and result.ending is not Ending.COMPLETE:
+            steps = [
+                {**step, "status": "ERROR", "error": result.message} if step["status"] == "RUNNING" else step
+                for step in steps
+            ]
+        size = result.manifests[0][2].bytes if result.manifests else None
+        details = {**self._version, **said, "bytes": size}
+        with contextlib.suppress(StoreUnavailable):  # the end itself is tried again, and kept if need be
+            record_runs(self._store, [(claim, details, said.get("steps") or steps)])
+
+    def manifests(self, claim: Claim, locations: Locations) -> tuple[tuple[str, str, Manifest], ...]:
+        said = self._said[claim.runid] = _read_result(self._result_path(claim))
+        output = self._output.dataset
+        manifest = _manifest(locations[output[:2]] or "", said)
+        from opendataflow.runner.script import audit_output
+
+        manifest = audit_output(output, claim, manifest, root=self._job.root, store=self._store, say=self._say)
+        return ((output.project, output.datasetid, manifest),)
+
+    def reason(self, claim: Claim) -> str:
         try:
-            said = _read_result(paths[1])
-        finally:
-            for path in paths:
-                _remove(path)
-        manifest = _manifest(run_directory(output, claim, locations), said)
-        manifest = audit_output(output.dataset, claim, manifest, root=job.root, store=store, say=say)
-        return ((output.dataset.project, output.dataset.datasetid, manifest),)
-
-    def published(claim: Claim, locations: Locations) -> None:
-        show_current(run_directory(output, claim, locations), claim.runid)
-
-    def reason(claim: Claim) -> str:
-        result = _paths(folder, claim)[1]
-        try:
-            return str(_read_result(result).get("error", ""))
+            said = self._said[claim.runid] = _read_result(self._result_path(claim))
         except OSError:
             return ""
-        finally:
-            _remove(result)
+        return str(said.get("error") or "")
 
-    return Work(argv, manifests, task, reason, published)
+    def published(self, claim: Claim, locations: Locations) -> None:
+        show(self._output.dataset, locations[self._output.dataset[:2]] or "", claim)
 
-
-def chunk_spec(job: Job, claim: Claim, locations: Locations) -> dict[str, Any]:
-    """Everything the child needs to produce this chunk; opendataflow.spark.spec reads it."""
-    (output,) = job.outputs
-    return {
-        "home": job.home,
-        "slug": job.jobid,
-        "transformations": job.definition.get("transformations") or [],
-        "dataid": claim.dataid,
-        "runid": claim.runid,
-        "spark": job.definition.get("spark") or {},
-        "environment": _environment(job, claim, locations),
-        "sources": [_place(link.dataset, locations[link.dataset[:2]]) for link in job.inputs],
-        "destination": _place(output.dataset, run_directory(output, claim, locations)),
-    }
-
-
-def run_directory(output: Link, claim: Claim, locations: Locations) -> str:
-    """Where this run writes. A pipeline never writes over what is published, also where the dataset's path is fixed."""
-    place = locations[output.dataset[:2]] or ""
-    return place if output.dataset.has_own_runs else f"{place}/_runs/{claim.runid}"
-
-
-def show_current(location: str, runid: int) -> None:
-    """Let `current` beside `_runs/` lead to this run, for people; never back to an older one."""
-    folder = os.path.dirname(os.path.dirname(location))
-    link = os.path.join(folder, "current")
-    if "://" in location or os.path.lexists(link) != os.path.islink(link):
-        return  # no symlinks there, or somebody's own file
-    shown = os.path.basename(os.readlink(link)) if os.path.islink(link) else "0"
-    if shown.isdigit() and int(shown) >= runid:
-        return
-    with contextlib.suppress(OSError):  # a file system without symlinks
-        os.symlink(f"_runs/{runid}", f"{link}.{runid}")
-        os.replace(f"{link}.{runid}", link)
+    def _result_path(self, claim: Claim) -> str:
+        return os.path.join(self._folder, f"{claim.runid}.result.json")
 
 
 def _environment(job: Job, claim: Claim, locations: Locations) -> dict[str, str]:
@@ -119,8 +178,7 @@ def _environment(job: Job, claim: Claim, locations: Locations) -> dict[str, str]
     }
     for link in job.links:
         prefix = variable_prefix(link.dataset.datasetid)
-        is_output = link.itemtype == "OUT"
-        place = run_directory(link, claim, locations) if is_output else locations[link.dataset[:2]] or ""
+        place = locations.get(link.dataset[:2]) or ""
         env |= {f"{prefix}_location": place, f"{prefix}_LOCATION": place}
     return env
 
@@ -144,11 +202,7 @@ def _manifest(location: str, said: dict[str, Any]) -> Manifest:
     return seen._replace(rows=said["rows"], schema=said["schema"])
 
 
-# The two files between runner and child ---------------------------------------------------------------------------
-def _paths(folder: str, claim: Claim) -> tuple[str, str]:
-    return os.path.join(folder, f"{claim.runid}.json"), os.path.join(folder, f"{claim.runid}.result.json")
-
-
+# The files between runner and child -------------------------------------------------------------------------------
 def _write_private(path: str, value: dict[str, Any]) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(handle, "w", encoding="utf-8") as file:

@@ -4,7 +4,7 @@ import os
 from typing import TYPE_CHECKING
 
 from opendataflow.domain.chunk import ChunkStatus, Input
-from opendataflow.domain.dataset import Dataset, chunk_location, is_below, run_location
+from opendataflow.domain.dataset import Dataset, chunk_location, is_below, output_location
 from opendataflow.domain.job import Candidate, Job
 from opendataflow.domain.questions import Sight, Verdict, ask
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 def prepare(job: Job, candidate: Candidate) -> Verdict:
     """The five answers for this dataid as things are now. Reads files, changes nothing."""
-    datasets = {link.dataset[:2]: link.dataset for link in job.inputs}
+    datasets = job.datasets_read
     sights = tuple(look_at_input(chunk, datasets[chunk.key[:2]], root=job.root) for chunk in candidate.inputs)
-    places = tuple(look_at_output(link.dataset, candidate.dataid, root=job.root) for link in job.outputs)
+    places = tuple(look_at_output(job.kind, link.dataset, candidate.dataid, root=job.root) for link in job.outputs)
     unmapped: tuple[str, ...] = ()
     if job.mapped:
         known = {chunk.key[:2] for chunk in candidate.inputs}
@@ -76,9 +76,9 @@ def why_stale(found: "Found", dataid: str) -> str:
     return f"it was last written at {written_at:%Y-%m-%dT%H:%MZ}, before {dataid} began"
 
 
-def look_at_output(dataset: Dataset, dataid: str, *, root: str) -> Sight:
+def look_at_output(kind: str, dataset: Dataset, dataid: str, *, root: str) -> Sight:
     """See whether a run could write there: the nearest folder that exists must be writable."""
-    location = run_location(dataset, dataid, root=root, runid=0)
+    location = output_location(kind, dataset, dataid, root=root, runid=0)
     if location is None or "://" in location:
         return Sight(location)
     if not is_below(location, root):
@@ -88,4 +88,4 @@ def look_at_output(dataset: Dataset, dataid: str, *, root: str) -> Sight:
         folder = os.path.dirname(folder)
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
         return Sight(location, f"{folder} cannot be written by this user")
-    return Sight(os.path.dirname(location) if dataset.has_own_runs else location)
+    return Sight(os.path.dirname(location) if dataset.has_own_runs or kind == "pipeline" else location)

@@ -1,20 +1,43 @@
 """The checks that look at rows: each sees every file's opening and every batch once, and then has a finding."""
 
 import datetime
-import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from opendataflow.domain.checks import Check, Finding
+from opendataflow.domain.checks import (
+    CANNOT_TAKE_OUT,
+    FAIL,
+    Check,
+    Finding,
+    brief,
+    count_finding,
+    missing_column,
+    new_finding,
+    unfit_bounds,
+    what_breaks,
+    without_text,
+)
 from opendataflow.domain.partitions import slot_of
+from opendataflow.domain.patterns import re2_pattern
+from opendataflow.domain.types import (
+    BOOLEAN,
+    DATE,
+    HAVE_TEXT,
+    INTEGER,
+    NUMERIC,
+    TEXT,
+    TIMESTAMP,
+    moment,
+    number,
+    plain_name,
+)
 from opendataflow.runner.batches import Batch, ChunkFiles, Opening
-from opendataflow.runner.typed import either, is_known, numbers, plain_name, spark_name, texts, timestamps, typed
+from opendataflow.runner.typed import either, is_known, kind_of, numbers, spark_name, texts, timestamps, typed
 
 EXAMPLES = 3
-SHOWN_CHARACTERS = 40
 
 
 class Tally:
@@ -48,22 +71,18 @@ def _quoted(value: str | None) -> str:
     return "null" if value is None else f"'{brief(value)}'"
 
 
-def brief(text: str) -> str:
-    """A value as a message shows it: short, and on one line."""
-    text = repr(text)[1:-1]
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
-
-
 class Rule:
     """One check at work."""
 
     needs_rows = False  # True: wants every batch, even without a column
     reads_times = False  # True: dates and times must be written as ISO 8601 writes them
 
-    def __init__(self, check: Check, schema: Mapping[str, str] | None) -> None:
+    def __init__(self, check: Check, schema: Mapping[str, str] | None, dataid: str = "") -> None:
         self.check = check
         self.schema = schema or {}
+        self.dataid = dataid
         self.missing: list[str] = []
+        self.has_types = False  # the files know them, so that values are what they are
         self.tallies: dict[str, Tally] = {}
         self.files = 0
         self.seen: set[str] = set()
@@ -79,13 +98,19 @@ class Rule:
 
     def open(self, opening: Opening) -> None:
         self.files += 1
-        if opening.names is None:
-            return
-        self.seen.update(opening.names)
+        self.has_types = opening.types is not None
+        names = opening.names
+        if names is None and self.schema and not opening.is_empty:  # JSON has the columns that are declared
+            names = tuple(self.schema)
+        elif names is not None:
+            self.seen.update(names)
         for column in self.about():
-            if column not in opening.names:
-                has = ", ".join(opening.names[:20])
-                self.missing.append(f"{opening.file} has no column {column!r}; it has {has}")
+            if names is not None and column not in names:
+                self.missing.append(missing_column(column, names, file=opening.file))
+            elif opening.types is not None:
+                self._refuse(self._unfit(column, spark_name(opening.types[column])))
+            elif column in self.schema:
+                self._refuse(self._unfit(column, self.schema[column]))
 
     def see(self, batch: Batch) -> None:
         for column in self.columns & batch.columns.keys():
@@ -99,26 +124,43 @@ class Rule:
         """A mask of the rows that break the rule, and the values to name."""
         raise NotImplementedError
 
+    def _as_declared(self, column: str, values: Any) -> tuple[Any, Any]:
+        """The values as what they are declared to be, where the file itself does not say; and a mask of the unfit."""
+        return typed(values, None if self.has_types else self.schema.get(column))
+
+    def _unfit(self, _column: str, _type: str) -> str:
+        """Why a column of this type cannot be checked so, whatever its rows are."""
+        return ""
+
+    def _refuse(self, problem: str) -> bool:
+        if problem and problem not in self.missing:
+            self.missing.append(problem)
+        return bool(problem)
+
     def _tally(self, column: str) -> Tally:
         return self.tallies.setdefault(column, Tally(self._what(column)))
 
     def _what(self, column: str) -> str:
-        raise NotImplementedError
+        return what_breaks(self.check, column, self.dataid)
 
     def end(self, _reader: ChunkFiles, rows: int | None) -> None:
         """After the last batch."""
         if rows and self.files:
-            self.missing += [f"no row has a column {name!r}" for name in self._must_be_seen() if name not in self.seen]
+            unseen = [name for name in self._must_be_seen() if name not in self.seen]
+            self.missing += [f"no row has a column {name!r}" for name in unseen]
+            self.tallies = {name: tally for name, tally in self.tallies.items() if name not in unseen}
 
     def _must_be_seen(self) -> list[str]:
-        return self.about()
+        return [name for name in self.about() if name not in self.schema]
 
     def problems(self, rows: int | None) -> list[str]:
         return self.missing[:EXAMPLES] + [one.text(rows) for one in self.tallies.values() if one.count]
 
     def finding(self, rows: int | None) -> Finding:
         problems = self.problems(rows)
-        return Finding(str(self.check), not problems, False, "; ".join(problems), self.check.on_fail)
+        if problems and self.check.takes_out_rows:  # the files are as they are
+            return new_finding(self.check, [*problems, CANNOT_TAKE_OUT], on_fail=FAIL)
+        return new_finding(self.check, problems)
 
 
 class RowCount(Rule):
@@ -132,19 +174,9 @@ class RowCount(Rule):
         return []
 
     def finding(self, rows: int | None) -> Finding:
-        options, name, on_fail = self.check.options, str(self.check), self.check.on_fail
-        counted = rows or 0
-        if "within" not in options:
-            low, high = options.get("min"), options.get("max")
-            ok = (low is None or counted >= low) and (high is None or counted <= high)
-            return Finding(name, ok, False, f"{counted} rows", on_fail)
-        earlier = self._earlier_rows(options["last"])
-        if not earlier:
-            return Finding(name, False, True, "no chunk before this one has a known number of rows", on_fail)
-        middle = statistics.median(earlier)
-        low, high = (factor * middle for factor in options["within"])
-        detail = f"{counted} rows; {low:g} to {high:g} were expected, by the median {middle:g} of {len(earlier)} before"
-        return Finding(name, low <= counted <= high, False, detail, on_fail)
+        options = self.check.options
+        earlier = self._earlier_rows(options["last"]) if "within" in options else []
+        return count_finding(self.check, rows or 0, earlier)
 
 
 class Header(Rule):
@@ -193,6 +225,9 @@ class Schema(Rule):
             others = [name for name in opening.names if name not in self.schema]
             self.missing += [f"{opening.file} has a column {name!r} that is not declared" for name in others]
 
+    def _must_be_seen(self) -> list[str]:
+        return self.about()
+
     def _broken(self, column: str, values: Any) -> tuple[Any, Any]:
         return typed(values, self.schema[column])[1], values
 
@@ -218,44 +253,48 @@ class NotNull(Rule):
         """None where statistics in the footers already say that nothing is null."""
         return set(self.about()) if self._must_read else set()
 
-    def _must_be_seen(self) -> list[str]:
-        return []  # where it is never seen it is null, and counted
-
     def _broken(self, _column: str, values: Any) -> tuple[Any, Any]:
         return pc.is_null(values), None
 
-    def _what(self, column: str) -> str:
-        return f"{column} is null"
-
 
 class Allowed(Rule):
-    """`values`: null is allowed; not_null is a check of its own."""
-
-    def __init__(self, check: Check, schema: Mapping[str, str] | None) -> None:
-        super().__init__(check, schema)
-        self._sets = {column: _value_set(values) for column, values in check.options["columns"].items()}
+    """`values`: compared as what the column is; null is allowed, not_null is a check of its own."""
 
     def about(self) -> list[str]:
-        return list(self._sets)
+        return list(self.check.options["columns"])
 
     def _broken(self, column: str, values: Any) -> tuple[Any, Any]:
-        allowed = self._sets[column]
-        if pa.types.is_floating(allowed.type):
-            compared, bad = numbers(values)
-            compared = compared.cast(pa.float64(), safe=False)
-        else:
-            compared, bad = texts(values), None
-        outside = pc.and_(pc.is_valid(compared), pc.invert(pc.is_in(compared, value_set=allowed)))
-        return either(bad, outside), values
+        allowed = self.check.options["columns"][column]
+        read, bad = self._as_declared(column, values)
+        compared, unfit, value_set = _comparable(read, allowed)
+        outside = pc.is_valid(read)
+        if value_set is not None:
+            outside = pc.and_(outside, pc.invert(pc.is_in(compared, value_set=value_set)))
+        return either(either(bad, unfit), outside), values
 
-    def _what(self, column: str) -> str:
-        allowed = [str(value) for value in self.check.options["columns"][column]]
-        more = f", … {len(allowed) - 5} more" if len(allowed) > 5 else ""
-        return f"{column} is not one of {', '.join(allowed[:5])}{more}"
+
+def _comparable(read: Any, allowed: list[Any]) -> tuple[Any, Any, Any]:
+    """The column and the allowed values as the same type, and a mask of what cannot be one; no set: nothing fits."""
+    kind = kind_of(read.type)
+    numbers_only = all(number(value) is not None and not isinstance(value, str) for value in allowed)
+    if kind == INTEGER and all(type(value) is int for value in allowed):
+        inside = [value for value in allowed if -(1 << 63) <= value < 1 << 63]
+        return read.cast(pa.int64()), None, pa.array(inside, pa.int64())
+    if kind in (INTEGER, NUMERIC) or (kind == TEXT and numbers_only):
+        found, unfit = numbers(read)
+        wanted = [one for value in allowed if (one := number(value)) is not None]
+        return found.cast(pa.float64(), safe=False), unfit, pa.array(wanted, pa.float64())
+    if kind in (DATE, TIMESTAMP):
+        moments = [at for value in allowed if (at := moment(str(value))) is not None]
+        return timestamps(read)[0], None, pa.array(moments, pa.timestamp("us"))
+    if kind in (TEXT, BOOLEAN):
+        written = [str(value).lower() if isinstance(value, bool) else str(value) for value in allowed]
+        return texts(read), None, pa.array(written, pa.string())
+    return read, None, None
 
 
 class Between(Rule):
-    """Both ends count; null is allowed. Numbers as numbers, dates and times as times, other text as text."""
+    """Both ends count; null is allowed. Numbers as numbers, dates and times as times, text as text."""
 
     reads_times = True
 
@@ -264,37 +303,53 @@ class Between(Rule):
 
     def _broken(self, column: str, values: Any) -> tuple[Any, Any]:
         bounds = self.check.options["columns"][column]
-        if any(isinstance(bound, str) for bound in bounds):
-            compared, bad, ends = self._as_text_or_time(column, values, bounds)
+        read, bad = self._as_declared(column, values)
+        kind = kind_of(read.type)
+        if self._refuse(self._unfit(column, spark_name(read.type))):
+            return None, values
+        if kind in (DATE, TIMESTAMP):
+            compared, unit = timestamps(read)[0], pa.timestamp("us")
+            bounds = [None if bound is None else pa.scalar(moment(bound), unit) for bound in bounds]
+        elif kind == TEXT and any(isinstance(bound, str) for bound in bounds):
+            compared = read
+            bounds = [None if bound is None else pa.scalar(bound, pa.string()) for bound in bounds]
         else:
-            compared, bad = numbers(values)
-            is_whole = all(bound is None or (isinstance(bound, int) and abs(bound) < 1 << 63) for bound in bounds)
-            if not is_whole or pa.types.is_uint64(compared.type):
+            compared, unfit = numbers(read)
+            bad = either(bad, unfit)
+            if not all(bound is None or (type(bound) is int and abs(bound) < 1 << 63) for bound in bounds):
                 compared = compared.cast(pa.float64(), safe=False)
-                bounds = [None if bound is None else float(bound) for bound in bounds]
-            ends = [None if bound is None else pa.scalar(bound) for bound in bounds]
+                bounds = [number(bound) for bound in bounds]
+            bounds = [None if bound is None else pa.scalar(bound) for bound in bounds]
         outside = None
         # Inverted, so that NaN, which is neither smaller nor greater, is outside.
-        for bound, is_inside in zip(ends, (pc.greater_equal, pc.less_equal), strict=True):
+        for bound, is_inside in zip(bounds, (pc.greater_equal, pc.less_equal), strict=True):
             if bound is not None:
                 outside = either(outside, pc.fill_null(pc.invert(is_inside(compared, bound)), False))
         return either(bad, outside), values
 
-    def _as_text_or_time(self, column: str, values: Any, bounds: list[Any]) -> tuple[Any, Any, list[Any]]:
-        declared = plain_name(self.schema[column]) if column in self.schema else ""
-        is_time = pa.types.is_temporal(values.type) or declared in ("date", "timestamp")
-        ends = [timestamps(pa.array([bound], pa.string())) for bound in bounds]
-        if is_time and all(bad is None for _, bad in ends):
-            compared, bad = timestamps(values)
-            return compared, bad, [None if end[0].as_py() is None else end[0] for end, _ in ends]
-        compared = texts(values)
-        return compared, None, [None if bound is None else pa.scalar(bound, compared.type) for bound in bounds]
+    def _unfit(self, column: str, type_: str) -> str:
+        return unfit_bounds(column, type_, self.check.options["columns"][column])
 
-    def _what(self, column: str) -> str:
-        low, high = self.check.options["columns"][column]
-        if low is None or high is None:
-            return f"{column} is not at {f'most {high}' if low is None else f'least {low}'}"
-        return f"{column} is not between {low} and {high}"
+
+class Pattern(Rule):
+    """Every value matches as a whole; null is allowed."""
+
+    def __init__(self, check: Check, schema: Mapping[str, str] | None) -> None:
+        super().__init__(check, schema)
+        self._patterns = {column: re2_pattern(pattern) for column, pattern in check.options["columns"].items()}
+
+    def about(self) -> list[str]:
+        return list(self._patterns)
+
+    def _broken(self, column: str, values: Any) -> tuple[Any, Any]:
+        read, bad = self._as_declared(column, values)
+        if self._refuse(self._unfit(column, spark_name(read.type))):
+            return None, values
+        matching = pc.match_substring_regex(texts(read), self._patterns[column])
+        return either(bad, pc.fill_null(pc.invert(matching), False)), values
+
+    def _unfit(self, column: str, type_: str) -> str:
+        return without_text(column, type_)
 
 
 class PartitionColumn(Rule):
@@ -303,38 +358,42 @@ class PartitionColumn(Rule):
     reads_times = True
 
     def __init__(self, check: Check, schema: Mapping[str, str] | None, dataid: str) -> None:
-        super().__init__(check, schema)
-        self._dataid = dataid
+        super().__init__(check, schema, dataid)
         slot = slot_of(dataid, None)
         self._slot = None if slot is None else tuple(moment.replace(tzinfo=None) for moment in slot)
 
     def about(self) -> list[str]:
         return [self.check.options["column"]]
 
-    def _must_be_seen(self) -> list[str]:
-        return []
-
-    def _broken(self, _column: str, values: Any) -> tuple[Any, Any]:
-        inside = self._in_slot(values) if self._slot else self._same(values)
+    def _broken(self, column: str, values: Any) -> tuple[Any, Any]:
+        read, _ = self._as_declared(column, values)
+        inside = self._in_slot(read) if self._slot else self._same(read)
         return pc.invert(pc.fill_null(inside, False)), values
 
-    def _in_slot(self, values: Any) -> Any:
+    def _in_slot(self, read: Any) -> Any:
         start, end = self._slot or ()
-        if pa.types.is_date(values.type):  # a date knows no hour
+        kind = kind_of(read.type)
+        if kind not in (DATE, TIMESTAMP, TEXT):
+            return _nowhere(read)
+        if kind == DATE:  # a date knows no hour
             start = datetime.datetime(start.year, start.month, start.day)  # noqa: DTZ001  compared with zoneless times
-        times, _ = timestamps(values)
-        if not pa.types.is_timestamp(times.type):
-            return pa.array([False] * len(values))
-        kind = pa.timestamp("us")
-        return pc.and_(pc.greater_equal(times, pa.scalar(start, kind)), pc.less(times, pa.scalar(end, kind)))
+        times, unit = timestamps(read)[0], pa.timestamp("us")
+        return pc.and_(pc.greater_equal(times, pa.scalar(start, unit)), pc.less(times, pa.scalar(end, unit)))
 
-    def _same(self, values: Any) -> Any:
-        if pa.types.is_integer(values.type) and self._dataid.isascii() and self._dataid.isdigit():
-            return pc.equal(texts(values), str(int(self._dataid)))
-        return pc.equal(texts(values), self._dataid)
+    def _same(self, read: Any) -> Any:
+        kind = kind_of(read.type)
+        if kind == INTEGER and self.dataid.isascii() and self.dataid.isdigit():
+            return pc.equal(texts(read), str(int(self.dataid)))
+        if kind == NUMERIC and (wanted := number(self.dataid)) is not None:
+            return pc.equal(read.cast(pa.float64(), safe=False), wanted)
+        return pc.equal(texts(read), self.dataid) if kind in HAVE_TEXT else _nowhere(read)
 
     def _what(self, column: str) -> str:
-        return f"{column} is not in {self._dataid}" if self._slot else f"{column} is not {self._dataid}"
+        return what_breaks(self.check, column, self.dataid, is_slot=self._slot is not None)
+
+
+def _nowhere(read: Any) -> Any:
+    return pa.repeat(pa.scalar(False), len(read))
 
 
 def new_rule(
@@ -357,15 +416,11 @@ def new_rule(
             return Allowed(check, schema)
         case "between":
             return Between(check, schema)
+        case "pattern":
+            return Pattern(check, schema)
         case "partition":
             return PartitionColumn(check, schema, dataid)
     raise ValueError(f"unknown check {check.kind!r}; was the store written by a newer version?")
-
-
-def _value_set(values: list[Any]) -> Any:
-    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-        return pa.array([float(value) for value in values], pa.float64())
-    return pa.array([str(value).lower() if isinstance(value, bool) else str(value) for value in values], pa.string())
 
 
 def _article(declared: str) -> str:

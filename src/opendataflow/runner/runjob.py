@@ -4,11 +4,11 @@ import os
 import select
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from opendataflow.domain.checks import ChecksFailed
 from opendataflow.domain.chunk import Manifest
-from opendataflow.domain.dataset import path_segment, run_location
+from opendataflow.domain.dataset import output_location, path_segment
 from opendataflow.domain.job import Candidate, Job
 from opendataflow.domain.questions import Question, Verdict
 from opendataflow.domain.run import Claim, Ending, Finished, Owner, Result
@@ -23,6 +23,7 @@ from opendataflow.runner.recover import keep_for_later
 from opendataflow.runner.supervise import (
     ChildEnd,
     Exited,
+    GivenBack,
     Killed,
     Lost,
     NotRun,
@@ -55,14 +56,49 @@ class Outcome(NamedTuple):
     verdict: Verdict | None = None
 
 
-class Work(NamedTuple):
-    """What a job's child is, and what it made. A child with `task` stays and gets one line per run."""
+class Taken(NamedTuple):
+    """A claim in hand; `lease_from` is a moment (CLOCK_MONOTONIC) from which its lease surely holds."""
 
-    argv: Callable[[Claim, Locations], list[str]]
+    candidate: Candidate
+    claim: Claim
+    lease_from: float
+
+
+Step = dict[str, Any]  # a transformation as the child tells of it: position, name, status, output, …
+
+
+class Tasks(NamedTuple):
+    """How a child that stays is told what to do, and what it leaves beside the data."""
+
+    write: Callable[[list[tuple[Claim, Locations]]], str]  # the line for it: these runs, as one task
+    begun: Callable[[list[Claim]], None]
+    steps: Callable[[Claim, list[Step]], None]
+    ended: Callable[[Claim, list[Step], Result], None]  # keep what is known of it, before its end is recorded
+    at_once: int = 1
+    per_task: int = 1
+
+
+class Work(NamedTuple):
+    """What a job's child is, and what it made. With `tasks`, the child stays for many runs."""
+
+    argv: Callable[[], list[str]]
     manifests: Callable[[Claim, Locations], tuple[tuple[str, str, Manifest], ...]]
-    task: Callable[[Claim, Locations], str] | None = None
     reason: Callable[[Claim], str] | None = None  # why it exited other than 0, where the child can tell
     published: Callable[[Claim, Locations], None] | None = None  # after the store says so: for people's eyes only
+    tasks: Tasks | None = None
+
+
+class Flight:
+    """A run that goes on: its claim, its log, where its chunks are, and how long its lease surely lasts."""
+
+    __slots__ = ("candidate", "claim", "lease_from", "locations", "log", "started", "steps")
+
+    def __init__(self, taken: Taken, log: RunLog) -> None:
+        self.candidate, self.claim, self.lease_from = taken
+        self.log = log
+        self.locations: Locations = {}
+        self.steps: dict[int, Step] = {}
+        self.started = time.monotonic()
 
 
 class Runner:
@@ -75,10 +111,9 @@ class Runner:
         self.store, self.guard, self.signals, self.say = store, guard, signals, say
         self.work_folder, self.shown = work_folder, Shown(out_fd=out_fd)
         self.host = host_identity()
-        self._lease_from = 0.0
         self._ahead: list[Candidate] = []
         self._ahead_until = 0.0
-        self._taken: tuple[Candidate, Claim, float] | None = None
+        self._taken: Taken | None = None
         me = os.getpid()
         self.owner = Owner(name, self.host, me, start_time(me) or 0, guard.pid, guard.started_at)
 
@@ -178,10 +213,16 @@ class Runner:
 
         With `go_on`, the end of the run also takes the next dataid where it can; the next call runs that one.
         """
-        if self._taken is not None:
-            candidate, claim, lease_from = self._taken
-            self._taken = None
-            return self.run_claimed(job, work, candidate, claim, lease_from, cwd, passwords, go_on=go_on)
+        taken: Taken | Outcome | None = self._taken
+        self._taken = None
+        if taken is None:
+            taken = self.take(job, dataid)
+        if isinstance(taken, Outcome):
+            return taken
+        return self.run_claimed(job, work, taken, cwd, passwords, go_on=go_on)
+
+    def take(self, job: Job, dataid: str | None) -> Taken | Outcome:
+        """Claim the lowest claimable dataid (or the one given), or say why there is none."""
         collisions = 0
         while True:
             found = self.find_work(job, dataid) if collisions == 0 else self._elsewhere(job, dataid, collisions)
@@ -189,10 +230,20 @@ class Runner:
                 return found
             candidate, verdict = found
             lease_from = time.monotonic()
-            taken = self.store.claim(job, candidate, verdict, self.owner)
-            if taken is not None:
-                return self.run_claimed(job, work, candidate, taken, lease_from, cwd, passwords, go_on=go_on)
+            claim = self.store.claim(job, candidate, verdict, self.owner)
+            if claim is not None:
+                return Taken(candidate, claim, lease_from)
             collisions += 1
+
+    def take_next(self, job: Job) -> Taken | Outcome:
+        """As `take`, by one look at several dataids ahead: for drains."""
+        wanted = self.find_next(job)
+        if wanted is not None:
+            lease_from = time.monotonic()
+            claim = self.store.claim(job, wanted.candidate, wanted.verdict, self.owner)
+            if claim is not None:
+                return Taken(wanted.candidate, claim, lease_from)
+        return self.take(job, None)
 
     @property
     def has_taken(self) -> bool:
@@ -223,32 +274,43 @@ class Runner:
         return self.find_work(job, dataid)
 
     def run_claimed(
-        self, job: Job, work: Work, candidate: Candidate, claim: Claim, lease_from: float, cwd: str,
-        passwords: dict[tuple[str, str], str], *, go_on: bool,
-    ) -> Outcome:  # fmt: skip
-        started = time.monotonic()
-        self._lease_from = lease_from
-        faults.point(faults.AFTER_CLAIM)
-        log = RunLog(
-            os.path.join(self.work_folder, "logs", path_segment(job.jobid), f"{claim.runid}.log"),
-            self.shown,
-            secrets=tuple(passwords.values()),
-        )
-        locations: Locations = {}
+        self, job: Job, work: Work, taken: Taken, cwd: str, passwords: dict[tuple[str, str], str], *, go_on: bool
+    ) -> Outcome:
+        """Run what was claimed, to its recorded end."""
+        if work.tasks is not None:
+            from opendataflow.runner.warm import WarmRuns
+
+            return WarmRuns(self, job, work, cwd=cwd, passwords=passwords).run_one(taken)
+        flight = self.begin(job, taken, passwords)
+        end: ChildEnd
         try:
-            locations = self._locations(job, candidate, claim)
-            end = self._supervise(job, work, candidate, claim, log, lease_from, cwd, locations, passwords)
-            result = self._audit(work, claim, end, locations)
+            self.find_places(job, flight)
+            end = self._supervise(job, work, flight, cwd, passwords)
         except OSError as error:
-            end, result = NotRun(str(error)), Result(Ending.FAILED, None, f"{error}")
+            end = NotRun(str(error))
+        return self.conclude(job, work, flight, end, go_on=go_on)
+
+    def begin(self, job: Job, taken: Taken, passwords: dict[tuple[str, str], str]) -> "Flight":
+        """Everything that is kept of a run while it goes on."""
+        faults.point(faults.AFTER_CLAIM)
+        name = f"{taken.claim.runid}.log"
+        path = os.path.join(self.work_folder, "logs", path_segment(job.jobid), name)
+        return Flight(taken, RunLog(path, self.shown, secrets=tuple(passwords.values())))
+
+    def conclude(self, job: Job, work: Work, flight: "Flight", end: ChildEnd, *, go_on: bool = False) -> Outcome:
+        """Audit what the run made, record its end, publish; what became of it."""
+        claim, log, started = flight.claim, flight.log, flight.started
+        result = self._audit(work, claim, end, flight.locations)
         log.end()
         result = result._replace(log_path=log.path_if_written, log_tail=log.tail())
         log.close()
         if isinstance(end, Lost):
             return self._lost(claim, end.reason, started)
+        if work.tasks is not None:
+            work.tasks.ended(claim, list(flight.steps.values()), result)
         faults.point(faults.BEFORE_PUBLISH)
         try:
-            finished = self._finish(job, claim, result, go_on=go_on)
+            finished = self._finish(job, flight, result, go_on=go_on)
         except LeaseLost as error:
             return self._lost(claim, str(error), started)
         except StoreUnavailable as error:
@@ -258,57 +320,58 @@ class Runner:
         faults.point(faults.AFTER_PUBLISH)
         if work.published is not None and finished.status == "COMPLETE":
             try:
-                work.published(claim, locations)
+                work.published(claim, flight.locations)
             except OSError as error:
                 self.say(f"{job.jobid}/{claim.dataid} is published, but not shown: {error}")
         message = "; ".join(part for part in (result.message, finished.note) if part)
         return self._outcome(exit_code(end, result), finished.status, claim, message, started)
 
     def _supervise(
-        self, job: Job, work: Work, candidate: Candidate, claim: Claim, log: RunLog, lease_from: float, cwd: str,
-        locations: Locations, passwords: dict[tuple[str, str], str],
-    ) -> ChildEnd:  # fmt: skip
+        self, job: Job, work: Work, flight: "Flight", cwd: str, passwords: dict[tuple[str, str], str]
+    ) -> ChildEnd:
         if self.signals.received is not None:
             return Stopped(self.signals.received, had_started=False)
-        argv = work.argv(claim, locations)
-        env = child_environment(
+        return supervise(
+            self.guard, work.argv(), env=self.environment(job, flight, passwords), cwd=cwd, log=flight.log,
+            signals=self.signals, lease_seconds=flight.claim.lease_seconds, lease_from=flight.lease_from,
+            renew=lambda: self.renew(flight), timeout_seconds=job.timeout_seconds,
+            on_started=lambda: faults.point(faults.WHILE_RUNNING),
+        )  # fmt: skip
+
+    def environment(self, job: Job, flight: "Flight", passwords: dict[tuple[str, str], str]) -> dict[str, str]:
+        """What the child of this run sees."""
+        return child_environment(
             os.environ,
             job=job,
-            claim=claim,
+            claim=flight.claim,
             owner=self.owner,
             store_id=self.store.store_id,
-            locations=locations,
-            dataids=dataids_read(candidate),
+            locations=flight.locations,
+            dataids=dataids_read(flight.candidate),
             passwords=passwords,
         )
 
-        def renew() -> None:
-            before = time.monotonic()
-            self.store.renew(claim, log_path=log.path_if_written, log_tail=log.tail() if log.changed else None)
-            self._lease_from = before
+    def renew(self, flight: "Flight") -> None:
+        """Extend the run's lease and keep its log's tail, or raise LeaseLost."""
+        before, log = time.monotonic(), flight.log
+        self.store.renew(flight.claim, log_path=log.path_if_written, log_tail=log.tail() if log.changed else None)
+        flight.lease_from = before
 
-        return supervise(
-            self.guard, argv, env=env, cwd=cwd, log=log, signals=self.signals, lease_seconds=claim.lease_seconds,
-            lease_from=lease_from, renew=renew, timeout_seconds=job.timeout_seconds,
-            on_started=lambda: faults.point(faults.WHILE_RUNNING),
-            task=work.task(claim, locations) if work.task else None,
-        )  # fmt: skip
-
-    def _locations(self, job: Job, candidate: Candidate, claim: Claim) -> Locations:
+    def find_places(self, job: Job, flight: "Flight") -> None:
         """Where every chunk of this run is, or goes to; the folders of the outputs are made."""
-        found: Locations = {}
+        found, claim = flight.locations, flight.claim
         datasets = {link.dataset[:2]: link.dataset for link in job.inputs}
-        for chunk in candidate.inputs:
+        for chunk in flight.candidate.inputs:
             key = chunk.key[:2]
             place = input_location(chunk, datasets[key], root=job.root)
             # A window or a rollup gives the list of its locations, one a line.
             found[key] = f"{found[key]}\n{place}" if found.get(key) and place else place
         for link in job.outputs:
-            place = run_location(link.dataset, claim.dataid, root=job.root, runid=claim.runid)
+            place = output_location(job.kind, link.dataset, claim.dataid, root=job.root, runid=claim.runid)
             found[link.dataset.project, link.dataset.datasetid] = place
             if place is not None and "://" not in place:
-                os.makedirs(place if link.dataset.has_own_runs else os.path.dirname(place), exist_ok=True)
-        return found
+                is_folder = link.dataset.has_own_runs and not (link.dataset.is_one_file and job.kind == "pipeline")
+                os.makedirs(place if is_folder else os.path.dirname(place), exist_ok=True)
 
     def _audit(self, work: Work, claim: Claim, end: ChildEnd, locations: Locations) -> Result:
         match end:
@@ -333,12 +396,13 @@ class Runner:
                 return Result(Ending.FAILED, None, f"it ran longer than its timeout of {seconds:g} s and was ended")
             case NotRun(reason):
                 return Result(Ending.FAILED, None, f"it could not be started: {reason}")
-            case Lost(reason):
+            case Lost(reason) | GivenBack(reason):
                 return Result(Ending.HANDED_BACK, None, reason)
 
-    def _finish(self, job: Job, claim: Claim, result: Result, *, go_on: bool) -> Finished:
+    def _finish(self, job: Job, flight: "Flight", result: Result, *, go_on: bool) -> Finished:
         """Record the end; while the store is away, try again for as long as the lease lasts."""
-        give_up = self._lease_from + claim.lease_seconds
+        claim = flight.claim
+        give_up = flight.lease_from + claim.lease_seconds
         pause = 0.05
         while True:
             try:
@@ -347,7 +411,7 @@ class Runner:
                     lease_from = time.monotonic()
                     finished, taken = self.store.finish_and_claim(claim, result, wanted)
                     if taken is not None:
-                        self._taken = (wanted.candidate, taken, lease_from)
+                        self._taken = Taken(wanted.candidate, taken, lease_from)
                     return finished
                 return self.store.finish(claim, result)
             except StoreUnavailable:

@@ -1,8 +1,10 @@
 """A script as a job's work: its argv, and what it declared to write."""
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from opendataflow.domain.checks import Finding
 from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.job import Job
@@ -22,9 +24,6 @@ def script_work(
     still lives while a large output is read; `say` gets the warnings.
     """
 
-    def argv(_claim: Claim, _locations: Locations) -> list[str]:
-        return [script, *args]
-
     def manifests(claim: Claim, locations: Locations) -> tuple[tuple[str, str, Manifest], ...]:
         found = []
         for link in job.outputs:
@@ -38,14 +37,17 @@ def script_work(
             found.append((link.dataset.project, link.dataset.datasetid, manifest))
         return tuple(found)
 
-    return Work(argv, manifests)
+    return Work(lambda: [script, *args], manifests)
 
 
 def audit_output(
     dataset: Dataset, claim: Claim, manifest: Manifest, *, root: str, store: LoopStore | None,
     say: Callable[[str], None],
 ) -> Manifest:  # fmt: skip
-    """What a run wrote, after the checks of its dataset, or raise ChecksFailed. Without checks nothing is read."""
+    """What a run wrote, after the checks of its dataset, or raise ChecksFailed. Without checks nothing is read.
+
+    What was found is kept in the store, also when it fails.
+    """
     if dataset.definition is None or '"checks"' not in dataset.definition:
         return manifest
     from opendataflow.runner.checks import audited
@@ -53,9 +55,23 @@ def audit_output(
 
     earlier = earlier_rows(store, dataset, claim.dataid) if store is not None else _none_before
     beat = _beat(store, claim) if store is not None else _no_beat
+
+    def keep(findings: tuple[Finding, ...]) -> None:
+        if store is not None:
+            keep_findings(store, dataset, claim, findings)
+
     return audited(
-        dataset, claim.dataid, manifest, root=root, earlier_rows=earlier, now=time.time(), say=say, beat=beat
-    )
+        dataset, claim.dataid, manifest, root=root, earlier_rows=earlier, now=time.time(), say=say, beat=beat,
+        keep=keep,
+    )  # fmt: skip
+
+
+def keep_findings(store: LoopStore, dataset: Dataset, claim: Claim, findings: Sequence[Finding]) -> None:
+    """Record what the checks found of a run's output. If the store is away, the run's own message still tells it."""
+    from opendataflow.store.check_results import record_findings
+
+    with contextlib.suppress(StoreUnavailable):
+        record_findings(store, dataset, claim.dataid, claim.runid, findings)
 
 
 def _beat(store: LoopStore, claim: Claim) -> Callable[[], None]:

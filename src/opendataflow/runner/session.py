@@ -4,6 +4,7 @@ import os
 import select
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from opendataflow.domain.job import Job
 from opendataflow.errors import ConfigurationError, UsageError
@@ -53,18 +54,24 @@ class Session:
         recover_lost_runs(self.store, host=self.runner.host, say=self.say)
         self.store.wake_parked()
         if first:
+            if self.job.kind == "pipeline":
+                from opendataflow.runner.sources import take_in_sources
+
+                take_in_sources(self.store, self.job, say=self.say)
             make_due(self.store, self.job)
         else:
             self._fold()
 
-    def get_work(self, args: list[str]) -> Work:
-        """What a run of the job does: its script with these arguments, or its pipeline."""
+    def get_work(self, args: list[str], *, asked: dict[str, Any] | None = None) -> Work:
+        """What a run of the job does: its script with these arguments, or its pipeline, in the way that was asked."""
         if self.job.kind == "pipeline":
             if args:
                 raise UsageError(f"{self.job.jobid} is a pipeline and takes no arguments")
             from opendataflow.runner.pipeline import pipeline_work
 
-            return pipeline_work(self.job, self.address.work, store=self.store, say=self.say)
+            return pipeline_work(self.job, self.address.work, store=self.store, say=self.say, asked=asked)
+        if asked:
+            raise UsageError(f"{self.job.jobid} is a script; {', '.join(asked)} is for pipelines")
         from opendataflow.runner.script import script_work
 
         if self.job.script is None:
@@ -96,12 +103,18 @@ class Session:
             if can_wait and wait_seconds and number is not None:
                 return outcome._replace(exit_code=128 + number, message=f"stopped waiting: signal {number}")
             if not can_wait or time.monotonic() + pause > give_up:
+                if work.tasks is not None:
+                    self._show_together()
                 return outcome
             select.select([self.signals.wake_fd], [], [], pause)  # a signal ends the pause
             pause = min(pause * 1.5, 2.0)
 
     def drain(self, work: Work, *, wait_seconds: float, cwd: str) -> Iterator[Outcome]:
         """Run after run until nothing is claimable; a failed dataid does not stop the others."""
+        if work.tasks is not None:
+            yield from self._drain_warm(work, wait_seconds=wait_seconds, cwd=cwd)
+            self._show_together()
+            return
         while True:
             outcome = self.run(work, dataid=None, wait_seconds=wait_seconds, cwd=cwd, go_on=True)
             yield outcome
@@ -112,6 +125,40 @@ class Session:
         if number is not None and outcome.runid is not None and outcome.exit_code == 0:
             told = f"stopped by signal {number}; nothing more was taken"
             yield Outcome(128 + number, "STOPPED", self.job.jobid, None, told)
+
+    def _show_together(self) -> None:
+        from opendataflow.runner.shown import show_together
+
+        try:
+            show_together(self.store, self.job)
+        except OSError as error:
+            self.say(f"{self.job.jobid}: what is published is not shown together: {error}; the next run tries again")
+
+    def _drain_warm(self, work: Work, *, wait_seconds: float, cwd: str) -> Iterator[Outcome]:
+        """The same on a child that stays, several runs at a time."""
+        from opendataflow.runner.warm import WarmRuns, drained
+
+        warm = WarmRuns(self.runner, self.job, work, cwd=cwd, passwords=self.passwords)
+        take, why = drained(self.runner, self.job, self.tidy)
+        give_up = time.monotonic() + wait_seconds
+        pause = 0.1
+        while True:
+            why.clear()
+            for outcome in warm.run(take):
+                yield outcome
+                give_up, pause = time.monotonic() + wait_seconds, 0.1
+            number = self.signals.received
+            if number is not None:
+                told = f"stopped by signal {number}; nothing more was taken"
+                yield Outcome(128 + number, "STOPPED", self.job.jobid, None, told)
+            if warm.has_stopped or not why:
+                return
+            can_wait = 10 <= why[0].exit_code <= 14
+            if not can_wait or time.monotonic() + pause > give_up:
+                yield why[0]
+                return
+            select.select([self.signals.wake_fd], [], [], pause)  # a signal ends the pause
+            pause = min(pause * 1.5, 2.0)
 
 
 def _passwords(job: Job) -> dict[tuple[str, str], str]:

@@ -12,6 +12,7 @@ from opendataflow.runner.guard import Ended, Guard, NotStarted, Started
 from opendataflow.runner.log import RunLog
 
 GRACE_SECONDS = 10.0
+HELD_UP = "the runner was held up after its claim until the lease ran out, so the job was not started"
 _WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -46,7 +47,13 @@ class Lost(NamedTuple):
     reason: str
 
 
-ChildEnd = Exited | Killed | Stopped | TimedOut | NotRun | Lost
+class GivenBack(NamedTuple):
+    """The child ended for a reason that is not this run's."""
+
+    reason: str
+
+
+ChildEnd = Exited | Killed | Stopped | TimedOut | NotRun | Lost | GivenBack
 
 
 class Signals:
@@ -79,27 +86,17 @@ def supervise(
     renew: Callable[[], None],
     timeout_seconds: float | None,
     on_started: Callable[[], None] = lambda: None,
-    task: str | None = None,
 ) -> ChildEnd:
-    """Run the child to its end, however that comes about; with a `task`, to the end of that task: the child stays.
+    """Run the child to its end, however that comes about.
 
     `lease_from` is a moment (CLOCK_MONOTONIC) from which the lease surely holds; each `renew` that succeeds moves it.
     """
-    margin = min(1.0, lease_seconds / 10)
-    deadline = lease_from + lease_seconds - margin
+    deadline = lease_from + lease_seconds - margin_of(lease_seconds)
     if time.monotonic() >= deadline:
-        return Lost("the runner was held up after its claim until the lease ran out, so the job was not started")
-    if task is not None:
-        guard.events()  # it may have died since its last task
-    if guard.child_stays:
-        guard.extend(deadline)
-        on_started()
-    else:
-        guard.start(argv, env, cwd, deadline, stays=task is not None)
-    if task is not None:
-        guard.give(task)
+        return Lost(HELD_UP)
+    guard.start(argv, env, cwd, deadline)
     poll = select.poll()
-    for fd in (guard.events_fd, guard.out_fd, guard.err_fd, guard.answers_fd, signals.wake_fd):
+    for fd in (guard.events_fd, guard.out_fd, guard.err_fd, signals.wake_fd):
         poll.register(fd, select.POLLIN)
     showing: set[int] = set()
     started_at = time.monotonic()
@@ -126,7 +123,7 @@ def supervise(
                 renew()
                 lease_from = before
                 next_beat = before + lease_seconds / 3
-                guard.extend(lease_from + lease_seconds - margin)
+                guard.extend(lease_from + lease_seconds - margin_of(lease_seconds))
             except LeaseLost as error:
                 if why_ended is None or isinstance(why_ended, Stopped):
                     why_ended = Lost(str(error))
@@ -145,12 +142,12 @@ def supervise(
         showing = waiting
         wait = max(0.0, min(next_beat, give_up_at, kill_at) - time.monotonic())
         poll.poll(None if wait == float("inf") else wait * 1000 + 1)
-        _drain_wakeups(signals.wake_fd)
+        drain_wakeups(signals.wake_fd)
         events = guard.events()
         log.shown.flush()
         pump(guard, log)
         if events is None:
-            return _guard_is_gone(guard, why_ended)
+            return why_ended or killed_with(guard)
         for event in events:
             match event:
                 case Started():
@@ -164,36 +161,40 @@ def supervise(
                     if why_ended is not None:
                         return why_ended
                     return Exited(exit_code) if exit_code is not None else Killed(number or 0)
-        if task is not None and (code := guard.answer()) is not None:
-            guard.extend(float("inf"))
-            pump(guard, log)
-            if why_ended is None:
-                return Exited(code)
 
 
-def pump(guard: Guard, log: RunLog, *, to_the_end: bool = False) -> None:
-    """Move what the child has written so far, as long as our own output takes it; at its end, all that is left."""
+def margin_of(lease_seconds: float) -> float:
+    """How long before the lease ends the child must have ended."""
+    return min(1.0, lease_seconds / 10)
+
+
+def pump(guard: Guard, log: RunLog | None, *, to_the_end: bool = False) -> None:
+    """Move what the child has written so far, as long as our own output takes it; at its end, all that is left.
+
+    Without a log it is dropped: nobody asked for what a child says between two runs.
+    """
     for stream, fd in ((1, guard.out_fd), (2, guard.err_fd)):
-        while to_the_end or not log.shown.is_full(stream):
+        while to_the_end or log is None or not log.shown.is_full(stream):
             try:
                 data = os.read(fd, 65536)
             except BlockingIOError:
                 break
             if not data:
                 break
-            log.write(stream, data)
+            if log is not None:
+                log.write(stream, data)
 
 
-def _drain_wakeups(fd: int) -> None:
+def drain_wakeups(fd: int) -> None:
     try:
         os.read(fd, 1024)
     except BlockingIOError:
         pass
 
 
-def _guard_is_gone(guard: Guard, why_ended: ChildEnd | None) -> ChildEnd:
+def killed_with(guard: Guard) -> ChildEnd:
     """Somebody killed the guard; its child died with it (PDEATHSIG)."""
     guard.is_gone = True
     _, status = os.waitpid(guard.pid, 0)
     code = os.waitstatus_to_exitcode(status)
-    return why_ended or Killed(-code if code < 0 else signal.SIGKILL)
+    return Killed(-code if code < 0 else signal.SIGKILL)

@@ -35,17 +35,10 @@ def take_in(store: LoopStore, project: str | None, *, say: Callable[[str], None]
     waited_for = [one for one in (Dataset(*row) for row in rows) if '"arrival"' in (one.definition or "")]
     if not waited_for:
         return
-    from opendataflow.runner.arrival import State, scan_dataset, why_not
+    from opendataflow.runner.sources import take_in_datasets
 
-    producers = {(row[0], row[1]): str(row[3]) for row in store.read("producers", {}, file="registry")}
     root = str(store.read("get_root", {"project": project}, file="registry")[0][0])
-    for dataset in waited_for:
-        if why_not(dataset, root, producers.get(dataset[:2])):
-            continue
-        for arrival in scan_dataset(store, dataset, root, now=store.clock(), dry_run=False):
-            if arrival.state is State.READY or arrival.code:
-                what = f"{arrival.datasetid}/{arrival.dataid}"
-                say(f"{what} {arrival.state}" + (f" {arrival.code}: {arrival.text}" if arrival.code else ""))
+    take_in_datasets(store, waited_for, root, say=say)
 
 
 def tick(

@@ -10,10 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_ALIASES = {
-    "integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint", "real": "float", "dec": "decimal",
-    "numeric": "decimal", "timestamp_ltz": "timestamp", "timestamp_ntz": "timestamp",
-}  # fmt: skip
+from opendataflow.domain.types import NUMBER, family, plain_name
+
 _ARROW = {
     "string": pa.string(), "boolean": pa.bool_(), "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(),
     "bigint": pa.int64(), "float": pa.float32(), "double": pa.float64(), "date": pa.date32(),
@@ -31,7 +29,7 @@ _NESTED = {"array<": "[", "struct<": "{", "map<": "{"}  # and how their JSON beg
 _ZONED = r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
 _PATTERNS = (
     (pa.types.is_integer, r"^[+-]?[0-9]+$"),
-    (pa.types.is_floating, r"(?i)^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?$|^[+-]?(nan|inf|infinity)$"),
+    (pa.types.is_floating, NUMBER),
     (pa.types.is_decimal, r"(?i)^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?$"),
     (pa.types.is_date, r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"),
     (pa.types.is_timestamp, r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}.*)?$"),
@@ -41,14 +39,6 @@ Typed = tuple[Any, Any]  # the values, null where they do not fit; and a mask of
 
 
 # Names ----------------------------------------------------------------------------------------------------------------
-def plain_name(declared: str) -> str:
-    """A declared type in one spelling: `DECIMAL (10, 2)` → `decimal(10,2)`, `integer` → `int`."""
-    name = re.sub(r"\s+", "", declared.lower())
-    name = re.sub(r"\b(?:var)?char\(\d+\)", "string", name)
-    name = re.sub(r"[a-z_]+", lambda word: _ALIASES.get(word[0], word[0]), name)
-    return re.sub(r"\bdecimal\b(?!\()", "decimal(10,0)", name)
-
-
 def arrow_type(declared: str) -> Any:
     """The Arrow type of a declared one; None for nested ones and for those that are not known here."""
     name = plain_name(declared)
@@ -85,6 +75,11 @@ def spark_name(found: Any) -> str:
     if pa.types.is_list(found) or pa.types.is_large_list(found) or pa.types.is_fixed_size_list(found):
         return f"array<{spark_name(found.value_type)}>"
     return str(found)
+
+
+def kind_of(found: Any) -> str:
+    """How values of an Arrow type are compared; a column that is null throughout is compared as text."""
+    return family("string" if pa.types.is_null(found) else spark_name(found))
 
 
 # Values ---------------------------------------------------------------------------------------------------------------
@@ -140,9 +135,11 @@ def timestamps(column: Any) -> Typed:
 
 
 def texts(column: Any) -> Any:
-    """The column as text; bytes that are no text are shown in hexadecimal."""
+    """The column as text; bytes are shown as Python writes them."""
     if _is_text(column.type):
         return column
+    if pa.types.is_null(column.type):
+        return column.cast(pa.string())
     if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
         try:
             return column.cast(pa.string())

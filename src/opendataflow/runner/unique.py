@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from opendataflow.domain.checks import Check
-from opendataflow.runner.batches import Batch, ChunkFiles, Opening
-from opendataflow.runner.rules import EXAMPLES, Rule, brief
+from opendataflow.domain.checks import Check, brief
+from opendataflow.runner.batches import Batch, ChunkFiles
+from opendataflow.runner.rules import EXAMPLES, Rule
 from opendataflow.runner.typed import texts, typed
 
 VERIFIED_KEYS = 1000  # of the hashes that are alike, so many are compared row by row
@@ -27,14 +27,9 @@ class Unique(Rule):
         self._keys: list[str] = list(check.options["columns"])
         self._hashes = array("q")
         self._found = ""
-        self._has_types = False  # the files know them, so that values are what they are
 
     def about(self) -> list[str]:
         return self._keys
-
-    def open(self, opening: Opening) -> None:
-        super().open(opening)
-        self._has_types = opening.types is not None
 
     def see(self, batch: Batch) -> None:
         self.seen.update(name for name, values in batch.columns.items() if not pa.types.is_null(values.type))
@@ -49,7 +44,7 @@ class Unique(Rule):
         # A length before each value keeps ("a", "bc") and ("ab", "c") apart.
         parts = []
         for column in self._keys:
-            declared = None if self._has_types else self.schema.get(column)
+            declared = None if self.has_types else self.schema.get(column)
             text = self._comparable(batch.columns[column], declared)
             parts += [pc.utf8_length(text).cast(pa.large_string()), text]
         return pc.binary_join_element_wise(*parts, pa.scalar(":", pa.large_string()))
@@ -58,6 +53,8 @@ class Unique(Rule):
     def _comparable(values: Any, declared: str | None) -> Any:
         """As its type writes it, so that 1 and 1.0 are alike where a number is declared; as it is where it is none."""
         read, bad = typed(values, declared)
+        if pa.types.is_floating(read.type):
+            read = pc.add(read, pa.scalar(0.0, read.type))  # -0.0 is 0.0
         text = texts(read) if bad is None else pc.coalesce(texts(read), texts(values))
         return text.cast(pa.large_string())
 

@@ -1,9 +1,10 @@
-"""The supervised child: `python -m opendataflow.spark.child` produces chunks, one after the other, in one warm Spark.
+"""The supervised child: `python -m opendataflow.spark.child` produces chunks in one warm Spark, several at a time.
 
-For each run it reads a line `{"spec": path, "result": path}` from its standard input, and answers on file descriptor 3:
-0 when the chunk is written and the result file says what was; 1 after a sentence on stderr, which is also the `error`
-of the result file. It ends when its input does. When Spark's JVM is killed under it, it ends by the same signal: a
-death, not a failure of the user's code.
+For each task it reads a line `{"task": path}` from its standard input; the file holds the specs of one or more runs,
+and where the result of each goes. On file descriptor 3 it sends JSON lines: what a run printed, how far its
+transformations are, and at its end `{"run": 7, "code": 0}` once the chunk is written and its result file says what
+was, or `"code": 1` after a sentence, which is also the `error` of the result file. It ends when its input does. When
+Spark's JVM is killed under it, it ends by the same signal: a death, not a failure of the user's code.
 """
 
 import contextlib
@@ -11,6 +12,9 @@ import json
 import os
 import signal
 import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import IO, TYPE_CHECKING, Any
 
 from opendataflow.spark.spec import ChunkSpec, chunk_spec
@@ -21,31 +25,44 @@ if TYPE_CHECKING:  # pyspark takes its time; what is wrong with the code is said
     from opendataflow.spark.jvm import JvmEnd
 
 ANSWERS_FD = 3
+MOST_AT_ONCE = 64
 
 
 def main() -> int:
-    tasks, answers = _private_channels()
+    tasks, channel = _private_channels()
+    pool = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="chunk")
     with WarmSpark() as warm:
         try:
             for line in tasks:
-                task = json.loads(line)
-                code = _produce(warm, task["spec"], task["result"])
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os.write(answers, f"{code}\n".encode())
+                pool.submit(_serve, warm, channel, json.loads(line)["task"])
+            pool.shutdown()
         except KeyboardInterrupt:
             return 128 + signal.SIGINT
     return 0
 
 
-def _private_channels() -> tuple[IO[str], int]:
+class Channel:
+    """Where messages to the runner go, whole lines from whichever thread."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._lock = threading.Lock()
+
+    def send(self, run: int, **fields: Any) -> None:
+        data = json.dumps({"run": run, **fields}).encode() + b"\n"
+        with self._lock:
+            while data:
+                data = data[os.write(self._fd, data) :]
+
+
+def _private_channels() -> tuple[IO[str], Channel]:
     """Our input and our answers, out of reach of the user's code and of every process it starts."""
     tasks, answers = os.dup(0), os.dup(ANSWERS_FD)
     os.close(ANSWERS_FD)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    return open(tasks, encoding="utf-8"), answers
+    return open(tasks, encoding="utf-8"), Channel(answers)
 
 
 class WarmSpark:
@@ -53,6 +70,7 @@ class WarmSpark:
 
     def __init__(self) -> None:
         self._open = contextlib.ExitStack()
+        self._lock = threading.Lock()
         self._session: SparkSession | None = None
 
     def __enter__(self) -> "WarmSpark":
@@ -63,9 +81,10 @@ class WarmSpark:
 
     def session(self, spec: ChunkSpec) -> "SparkSession":
         """The session; the settings are the same for every chunk of a pipeline."""
-        if self._session is None:
-            self._session = self._start(spec)
-        return self._session
+        with self._lock:
+            if self._session is None:
+                self._session = self._start(spec)
+            return self._session
 
     def _start(self, spec: ChunkSpec) -> "SparkSession":
         from opendataflow.spark.jvm import JvmOutput, end_process, find_process, require_java
@@ -86,35 +105,46 @@ class WarmSpark:
         return spark
 
 
-def _produce(warm: WarmSpark, spec_path: str, result_path: str) -> int:
-    """One chunk: 0 and a result file, or 1 and a sentence."""
-    with open(spec_path, encoding="utf-8") as file:
-        spec = chunk_spec(json.load(file))
-    os.unlink(spec_path)  # read once: whatever becomes of this run, nothing of it stays
-    os.environ.update(spec.environment)
+def _serve(warm: WarmSpark, channel: Channel, path: str) -> None:
+    """One task: each of its runs gets its result file and its answer, whatever happens."""
     try:
-        from opendataflow.spark.pipeline import read_codes, run_chunk
+        with open(path, encoding="utf-8") as file:
+            task = json.load(file)
+        os.unlink(path)  # read once: whatever becomes of its runs, nothing of it stays
+    except FileNotFoundError:
+        return  # meant for a child that died before it read it
+    specs = [chunk_spec(fields) for fields in task["specs"]]
+    results = {spec.runid: result for spec, result in zip(specs, task["results"], strict=True)}
 
-        codes = read_codes(spec)  # first: what is missing is said without waiting for Spark
-        result = run_chunk(warm.session(spec), spec, codes)
-        write_atomically(result_path, result)
+    def done(spec: ChunkSpec, result: dict[str, Any]) -> None:
+        write_atomically(results.pop(spec.runid), result)
+        channel.send(spec.runid, code=1 if result.get("error") else 0)
+
+    def hear(spec: ChunkSpec, **fields: Any) -> None:
+        channel.send(spec.runid, **fields)
+
+    try:
+        _produce(warm, specs, done, hear)
     except (Exception, SystemExit) as error:  # noqa: BLE001  the user's code must not decide how this process ends
-        end = _find_end_of_jvm(error)
-        if end is not None:
-            _end_like(end, spec)
-        write_atomically(result_path, {"error": _report(error, spec)})
-        return 1
-    return 0
+        for spec in specs:
+            if spec.runid in results:
+                done(spec, {"error": _told(error, spec, hear), "steps": []})
 
 
-def _find_end_of_jvm(error: BaseException) -> "JvmEnd | None":
-    from opendataflow.spark.jvm import find_end, find_process, looks_cut_off
+def _produce(warm: WarmSpark, specs: list[ChunkSpec], done: Callable[..., None], hear: Callable[..., None]) -> None:
+    from opendataflow.spark.pipeline import Task, read_codes
 
-    return find_end(find_process(), wait_seconds=5.0 if looks_cut_off(error) else 0.0)
+    codes = read_codes(specs[0])  # first: what is missing is said without waiting for Spark
+    task = Task(warm.session(specs[0]), codes, hear=hear, end_if_jvm_ended=_end_if_jvm_ended)
+    for spec, result in task.run(specs):
+        done(spec, result)
 
 
-def _end_like(end: "JvmEnd", spec: ChunkSpec) -> None:
+def _end_if_jvm_ended(error: BaseException, spec: ChunkSpec) -> None:
     """Without its JVM this process is of no use: end as the JVM did, whatever Python made of it."""
+    end = _find_end_of_jvm(error)
+    if end is None:
+        return
     _say(f"{spec.name}: {end}")
     if end.signal is None:
         os._exit(1)
@@ -123,19 +153,24 @@ def _end_like(end: "JvmEnd", spec: ChunkSpec) -> None:
     os.kill(os.getpid(), end.signal)
 
 
-def _report(error: BaseException, spec: ChunkSpec) -> str:
+def _find_end_of_jvm(error: BaseException) -> "JvmEnd | None":
+    from opendataflow.spark.jvm import find_end, find_process, looks_cut_off
+
+    return find_end(find_process(), wait_seconds=5.0 if looks_cut_off(error) else 0.0)
+
+
+def _told(error: BaseException, spec: ChunkSpec, hear: Callable[..., None]) -> str:
     from opendataflow.spark.explain import explain, user_traceback
 
-    sys.stderr.write(user_traceback(error, home=spec.home))
+    _end_if_jvm_ended(error, spec)
     sentence = explain(error, home=spec.home)
-    _say(f"{spec.name}: {sentence}")
+    hear(spec, stream=2, text=f"{user_traceback(error, home=spec.home)}{spec.name}: {sentence}\n")
     return sentence
 
 
 def _say(text: str) -> None:
-    sys.stdout.flush()
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+    sys.__stderr__.write(f"{text}\n")  # type: ignore[union-attr]
+    sys.__stderr__.flush()  # type: ignore[union-attr]
 
 
 def write_atomically(path: str, value: dict[str, Any]) -> None:

@@ -3,25 +3,27 @@
 import os
 import re
 import sys
-import textwrap
 import traceback
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from pyspark.errors import PySparkException
 
 from opendataflow.errors import DataflowError
+from opendataflow.spark.spark_words import message
 
-_SQLSTATE = re.compile(r"\s*SQLSTATE: \w+.*", re.DOTALL)
 _CALL_SITE = re.compile(r"(?P<file>.+):(?P<line>\d+)\Z")
 
 
-def explain(error: BaseException, *, home: str) -> str:
-    """One sentence that begins with the file and line of the user's code where that is known."""
+def explain(error: BaseException, *, home: str, files: Sequence[str] = ()) -> str:
+    """One sentence that begins with the file and line of the user's code where that is known.
+
+    `files` are those whose code was run; they help where Spark does not say where an expression was made.
+    """
     if isinstance(error, DataflowError):
         return str(error)
-    place = _place(error, home)
-    return f"{place}: {_message(error)}" if place else _message(error)
+    frames = _user_frames(error, home)
+    place = (frames[-1].filename, frames[-1].lineno) if frames else late_place(error, home, files)
+    return f"{_shown(place[0], home)}:{place[1]}: {message(error)}" if place else message(error)
 
 
 def user_traceback(error: BaseException, *, home: str) -> str:
@@ -36,71 +38,49 @@ def user_traceback(error: BaseException, *, home: str) -> str:
     return "Traceback (your code only):\n" + "".join(traceback.StackSummary.from_list(shown).format())
 
 
-def _message(error: BaseException) -> str:
-    if isinstance(error, SystemExit):
-        return f"the code ended its interpreter: sys.exit({error.code!r})"
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001  Spark's exceptions ask the JVM for their text, and it may be gone
-        text = ""
-    if isinstance(error, PySparkException):
-        return _one_line(_SQLSTATE.sub("", text)) or type(error).__name__
-    java = getattr(error, "java_exception", None)
-    if java is not None:
-        return _causes(java) or _one_line(text)
-    return f"{type(error).__name__}: {_one_line(text)}" if text else type(error).__name__
+def late_place(error: BaseException, home: str, files: Sequence[str] = ()) -> tuple[str, int] | None:
+    """File and line that made what failed in Spark only later, at the write; None when that cannot be known.
+
+    Spark remembers the line for methods of columns, PySpark sends the traceback of its workers; of functions only the
+    name is kept, and of SQL the text. These are looked for in `files`, and count when they stand there once.
+    """
+    for frame in reversed(_user_frames(error, home)):  # of a worker: PySpark adds its frames to the error's
+        return frame.filename, frame.lineno or 1
+    fragments = []
+    for site, fragment in _contexts(error):
+        match = _CALL_SITE.match(site)
+        if match is not None and _is_users(match["file"], home):
+            return match["file"], int(match["line"])
+        fragments.append(fragment)
+    return _find_once(fragments, files)
 
 
-def _causes(java: Any) -> str:
-    """What a Java exception and its causes say, outermost first, each thing once."""
-    said: list[str] = []
-    try:
-        for _ in range(20):
-            text = _one_line(_SQLSTATE.sub("", java.getMessage() or ""))
-            inner = java.getCause()
-            # Without a message of its own, Java repeats its cause's.
-            if text and not (inner is not None and text == _one_line(inner.toString())) and text not in said:
-                said.append(text)
-            if inner is None:
-                break
-            java = inner
-    except Exception:  # noqa: BLE001, S110  the JVM may be gone; what it said so far is what is left
-        pass
-    return "; ".join(text.rstrip(".") for text in said if not text.startswith("Job aborted"))
-
-
-def _one_line(text: str) -> str:
-    """The words of a message: without Java's stack, Spark's plan and Spark's own account of the place."""
-    words: list[str] = []
-    for line in text.strip().splitlines():
-        if line.startswith(("\tat ", "== ", "'", "+- ")):
-            break
-        words += line.split()
-    return textwrap.shorten(" ".join(words), 600, placeholder=" …").rstrip(" ;")
-
-
-def _place(error: BaseException, home: str) -> str:
-    frames = _user_frames(error, home)
-    if frames:
-        return f"{_shown(frames[-1].filename, home)}:{frames[-1].lineno}"
-    # Spark raises late, at the write; it remembers which line made the expression that failed.
-    for file, line in _call_sites(error):
-        if _is_users(file, home):
-            return f"{_shown(file, home)}:{line}"
-    return ""
-
-
-def _call_sites(error: BaseException) -> Iterator[tuple[str, str]]:
+def _contexts(error: BaseException) -> Iterator[tuple[str, str]]:
+    """Call site and fragment of the expressions that Spark names; SQL text has no call site."""
     if not isinstance(error, PySparkException):
         return
     try:
-        sites = [context.callSite() for context in error.getQueryContext()]
-    except Exception:  # noqa: BLE001  a context of SQL text has no call site, and the JVM may be gone
+        for context in error.getQueryContext():
+            is_sql = context.contextType().name == "SQL"
+            yield "" if is_sql else context.callSite(), context.fragment() if is_sql else f"{context.fragment()}("
+    except Exception:  # noqa: BLE001  the JVM may be gone
         return
-    for site in sites:
-        match = _CALL_SITE.match(site)
-        if match:
-            yield match["file"], match["line"]
+
+
+def _find_once(fragments: Sequence[str], files: Sequence[str]) -> tuple[str, int] | None:
+    for fragment in fragments:
+        found = [(file, number) for file in files for number, line in _lines(file) if fragment in line]
+        if fragment.strip("(") and len(found) == 1:
+            return found[0]
+    return None
+
+
+def _lines(file: str) -> Iterator[tuple[int, str]]:
+    try:
+        with open(file, encoding="utf-8", errors="replace") as text:
+            yield from enumerate(text, start=1)
+    except OSError:
+        return
 
 
 def _user_frames(error: BaseException, home: str) -> list[traceback.FrameSummary]:

@@ -1,14 +1,36 @@
-"""One chunk of a pipeline, step by step: read its sources, run its transformations, write its run directory."""
+"""The chunks of a pipeline, step by step: read the sources, run the transformations, write the run's directory, audit.
 
+A task is one run, or several that share a Spark job (`chunks_per_job`). If the shared job cannot be, or fails, they are
+produced one by one.
+"""
+
+import contextlib
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from opendataflow.spark.files import read_chunk, write_chunk
+from opendataflow.domain.checks import Finding
+from opendataflow.errors import JobFailed
+from opendataflow.spark.active_session import use_session
+from opendataflow.spark.blame import blame
+from opendataflow.spark.capture import chunk_output
+from opendataflow.spark.checks import Audit, audit_files
+from opendataflow.spark.chunk_environment import chunk_environment
+from opendataflow.spark.explain import explain, user_traceback
+from opendataflow.spark.files import Written, explain_read_failure, read_chunk, write_chunk
+from opendataflow.spark.pandas_engine import run_pandas
+from opendataflow.spark.progress import Progress
 from opendataflow.spark.spec import ChunkSpec
-from opendataflow.spark.transformations import Code, apply, load, read_code
+from opendataflow.spark.steps import Step, Steps, new_steps
+from opendataflow.spark.together import Together, can_share
+from opendataflow.spark.transformations import PANDAS, SPARK, Code, apply, engine_of, load_all, read_code
+
+Result = dict[str, Any]
+Hear = Callable[..., None]
 
 
 def read_codes(spec: ChunkSpec) -> tuple[Code, ...]:
@@ -16,28 +38,219 @@ def read_codes(spec: ChunkSpec) -> tuple[Code, ...]:
     return tuple(read_code(spec.home, spec.slug, name) for name in spec.transformations)
 
 
-def run_chunk(spark: SparkSession, spec: ChunkSpec, codes: Sequence[Code]) -> dict[str, Any]:
-    """Produce the chunk and return what the runner publishes of it."""
-    if spec.home not in sys.path:
-        sys.path.append(spec.home)  # last, so that a project's files never replace a library's
-    steps = [load(code) for code in codes]
-    sources = [read_chunk(spark, place) for place in spec.sources]
-    df = apply(steps, sources)
-    try:
-        written = write_chunk(df, spec.destination, spec.sources)
-    finally:
-        spark.catalog.clearCache()  # what a transformation cached is of no use to the next chunk
-    return {
-        "runid": spec.runid,
-        "application": _application(spark),
-        "location": spec.destination.location,
-        "rows": written.rows,
-        "schema": written.schema,
-        "transformations": {code.name: code.digest for code in codes},
-    }
+@dataclass(kw_only=True, slots=True)
+class _Chunk:
+    """What is known of one run while it is produced."""
+
+    spec: ChunkSpec
+    steps: Steps
+    plan: str | None = None
+    findings: tuple[Finding, ...] = ()
+    written: Written | None = None
+    shared: int | None = field(default=None)  # the first run of the Spark job it shares
+
+
+class Task:
+    """Produces runs in a warm Spark. `hear` is told what they print and how far they are."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        codes: Sequence[Code],
+        *,
+        hear: Hear,
+        end_if_jvm_ended: Callable[[BaseException, ChunkSpec], None] = lambda _error, _spec: None,
+    ) -> None:
+        self._spark, self._codes, self._hear, self._end_if_jvm_ended = spark, codes, hear, end_if_jvm_ended
+
+    def run(self, specs: Sequence[ChunkSpec]) -> Iterator[tuple[ChunkSpec, Result]]:
+        """Each run's result, as soon as it is known; an `error` in it is the sentence why there is no chunk."""
+        home = specs[0].home
+        if home not in sys.path:
+            sys.path.append(home)  # last, so that a project's files never replace a library's
+        if engine_of(self._codes, specs[0].engine) == PANDAS:
+            yield from self._run_pandas(specs)
+            return
+        left = list(specs)
+        if can_share(specs, self._codes):
+            for spec, result in self._run_together(specs):
+                left.remove(spec)
+                yield spec, result
+        for spec in left:
+            yield spec, self._run_alone(spec)
+
+    # One by one ---------------------------------------------------------------------------------------------------
+    def _run_alone(self, spec: ChunkSpec) -> Result:
+        chunk = self._new_chunk(spec)
+        spark = self._spark.newSession()  # temporary views and settings of one chunk are not the next one's
+        try:
+            with self._surrounded(spark, spec):
+                self._produce(spark, chunk)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  the user's code must not decide how this process ends
+            self._end_if_jvm_ended(error, spec)
+            return self._failed(spark, chunk, error)
+        return self._result(chunk)
+
+    def _produce(self, spark: SparkSession, chunk: _Chunk) -> None:
+        spec = chunk.spec
+        transformations = load_all(self._codes, chunk.steps)
+        sources = [read_chunk(spark, place) for place in spec.sources]
+        audit = Audit(spec.checks, dataid=spec.dataid, schema=spec.destination.schema, place=spec.destination)
+        with _cache_cleared(spark):
+            df = apply(transformations, sources, chunk.steps, profile=spec.profile)
+            if spec.explain:
+                chunk.plan = _plan(df)
+            try:
+                chunk.written = write_chunk(audit.watch(df), spec.destination, spec.sources)
+            except Exception as error:
+                if told := audit.blame(error):
+                    raise JobFailed(told) from error
+                raise
+            chunk.findings = audit.findings(
+                spark, spec.destination, rows=chunk.written.rows, earlier_rows=spec.earlier_rows
+            )
+
+    @contextlib.contextmanager
+    def _surrounded(self, spark: SparkSession, spec: ChunkSpec) -> Iterator[None]:
+        """The chunk's own output, variables, session and Spark jobs, in this thread."""
+
+        def write(text: str) -> None:
+            self._hear(spec, stream=1, text=text)
+
+        with (
+            chunk_output(write),
+            chunk_environment(spec.environment),
+            use_session(spark),
+            Progress(spark, spec, self._hear),
+        ):
+            yield
+
+    # Several in one Spark job -----------------------------------------------------------------------------------------
+    def _run_together(self, specs: Sequence[ChunkSpec]) -> Iterator[tuple[ChunkSpec, Result]]:
+        """Those of the runs that came out of one Spark job; the others must be produced alone."""
+        first = specs[0]
+        chunk = self._new_chunk(first)
+        spark = self._spark.newSession()
+        together = Together(spark, specs, self._codes)
+        try:
+            with self._surrounded(spark, first), together.environment(), _cache_cleared(spark):
+                written = together.write(chunk.steps)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it was, alone it is told to its own run
+            self._end_if_jvm_ended(error, first)
+            return
+        for spec in specs:
+            if spec.runid in written:
+                one = _Chunk(spec=spec, steps=chunk.steps, written=written[spec.runid], shared=first.runid)
+                # One observation cannot tell the chunks apart: the runner looks at their small files itself.
+                yield spec, {**self._result(one), "findings": None}
+
+    # pandas -------------------------------------------------------------------------------------------------------
+    def _run_pandas(self, specs: Sequence[ChunkSpec]) -> Iterator[tuple[ChunkSpec, Result]]:
+        """One Spark job, one Python task for each run; checks on the files it wrote."""
+        by_run = {spec.runid: spec for spec in specs}
+        try:
+            with Progress(self._spark, specs[0], self._hear):
+                results = run_pandas(self._spark, specs, self._codes)
+        except Exception as error:  # noqa: BLE001
+            self._end_if_jvm_ended(error, specs[0])
+            for spec in specs:
+                yield spec, self._failed(self._spark, self._new_chunk(spec), error)
+            return
+        for said in results:
+            spec = by_run[said["runid"]]
+            yield spec, self._audited(spec, said, specs[0])
+
+    def _audited(self, spec: ChunkSpec, said: Result, first: ChunkSpec) -> Result:
+        for step in said["steps"]:
+            if step["output"]:
+                self._hear(spec, stream=1, text=step["output"])
+        result = {
+            **said, "engine": PANDAS, "application": _application(self._spark), "findings": [], "plan": None,
+            "job_runid": first.runid,
+        }  # fmt: skip
+        if said["error"]:
+            text = f"{said.get('traceback') or ''}{spec.name}: {said['error']}\n"
+            self._hear(spec, stream=2, text=text)
+            return result
+        try:
+            if spec.checks:
+                findings = audit_files(
+                    self._spark.newSession(), spec.destination, spec.checks, dataid=spec.dataid, rows=said["rows"],
+                    earlier_rows=spec.earlier_rows,
+                )  # fmt: skip
+                result["findings"] = [list(finding) for finding in findings]
+        except Exception as error:  # noqa: BLE001
+            self._end_if_jvm_ended(error, spec)
+            result["error"] = explain(error, home=spec.home)
+            self._hear(spec, stream=2, text=f"{spec.name}: {result['error']}\n")
+        return result
+
+    # What is told -------------------------------------------------------------------------------------------------
+    def _new_chunk(self, spec: ChunkSpec) -> _Chunk:
+        def changed(step: Step) -> None:
+            self._hear(spec, step=steps.as_json()[step.position - 1])
+
+        steps = new_steps([(code.name, code.digest) for code in self._codes], changed)
+        return _Chunk(spec=spec, steps=steps)
+
+    def _result(self, chunk: _Chunk, error: str | None = None) -> Result:
+        written = chunk.written
+        return {
+            "runid": chunk.spec.runid,
+            "engine": SPARK,
+            "application": _application(self._spark),
+            "job_runid": chunk.shared,
+            "rows": written.rows if written else None,
+            "schema": written.schema if written else None,
+            "bytes": written.bytes if written else None,
+            "findings": [list(finding) for finding in chunk.findings],
+            "steps": chunk.steps.as_json(),
+            "plan": chunk.plan,
+            "error": error,
+        }
+
+    def _failed(self, spark: SparkSession, chunk: _Chunk, error: BaseException) -> Result:
+        """Tell it in one sentence, and whose line it was."""
+        spec, home = chunk.spec, chunk.spec.home
+        blame(error, chunk.steps, home)
+        sentence = ""
+        if not isinstance(error, JobFailed):
+            for place in spec.sources:
+                with contextlib.suppress(Exception):  # a second look that fails changes nothing about the first error
+                    sentence = sentence or explain_read_failure(spark, place, error) or ""
+        sentence = sentence or explain(error, home=home, files=[code.path for code in self._codes])
+        self._hear(spec, stream=2, text=f"{user_traceback(error, home=home)}{spec.name}: {sentence}\n")
+        return self._result(chunk, sentence)
+
+
+def _plan(df: DataFrame) -> str:
+    """Spark's plan as `df.explain("formatted")` prints it."""
+    context = getattr(df.sparkSession, "_sc", None)
+    if context is None:
+        return ""  # Connect prints it only
+    return str(context._jvm.PythonSQLUtils.explainString(df._jdf.queryExecution(), "formatted"))
 
 
 def _application(spark: SparkSession) -> str | None:
-    """Spark's own name for this run, as its history server shows it; Connect does not tell."""
+    """Spark's own name for this session, as its history server shows it; Connect does not tell."""
     context = getattr(spark, "_sc", None)
     return context.applicationId if context is not None else None
+
+
+_lock = threading.Lock()
+_busy = 0
+
+
+@contextlib.contextmanager
+def _cache_cleared(spark: SparkSession) -> Iterator[None]:
+    """What a transformation cached is of no use to the next chunk; cleared when no other chunk may be using its own."""
+    global _busy  # noqa: PLW0603  Spark's cache is one for all sessions
+    with _lock:
+        _busy += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _busy -= 1
+            if _busy == 0:
+                spark.catalog.clearCache()

@@ -1,22 +1,33 @@
 """Transformations: `run(df, df2, …)` in pipelines/<slug>/<name>.py, found, loaded by content and chained."""
 
+import contextlib
 import hashlib
+import importlib.util
 import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType, ModuleType
 from typing import Any
 
-from pyspark import cloudpickle
+from pyspark import StorageLevel, cloudpickle
 from pyspark.sql import DataFrame
 
 from opendataflow.errors import JobFailed
+from opendataflow.project.inspect_code import find_engine
+from opendataflow.spark import project_modules
+from opendataflow.spark.blame import blame
+from opendataflow.spark.capture import kept_output
+from opendataflow.spark.explain import explain, user_traceback
+from opendataflow.spark.signature import find_fault, takes, too_few, wrong_result
+from opendataflow.spark.steps import PENDING, Step, Steps, new_steps
 
 FOLDER = "pipelines"
-_STREAM = "stream"  # the parameter that batch never passes
+SPARK, PANDAS = "spark", "pandas"
+_loaded: dict[str, ModuleType] = {}
 
 
 class TransformationError(JobFailed):
@@ -31,7 +42,18 @@ class Code:
     path: str
     shown: str  # the path as a person knows it, from the project's folder
     digest: str
+    source: bytes
     compiled: CodeType
+
+    @property
+    def home(self) -> str:
+        return self.path.removesuffix(self.shown).rstrip("/") or "/"
+
+    @property
+    def module(self) -> str:
+        """The name of its module: it holds the content's hash, so that a loaded one is never a stale one."""
+        stem = re.sub(r"\W", "_", self.shown.removesuffix(".py"))
+        return f"dataflow_{stem}_{self.digest[:16]}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +68,7 @@ class Transformation:
         return TransformationError(f"{self.code.shown}:{self.line}: {message}")
 
 
+# Find and load ----------------------------------------------------------------------------------------------------
 def read_code(home: str, slug: str, name: str) -> Code:
     """The file of a transformation, compiled. Needs no Spark, so that what is missing is found before it starts."""
     stem = name.removesuffix(".py")
@@ -64,70 +87,143 @@ def read_code(home: str, slug: str, name: str) -> Code:
         raise TransformationError(f"{shown}:{error.lineno or 1}: {error.msg}") from error
     except ValueError as error:
         raise TransformationError(f"{shown}:1: {error}") from error
-    return Code(name=stem, path=path, shown=shown, digest=hashlib.sha256(source).hexdigest(), compiled=compiled)
+    digest = hashlib.sha256(source).hexdigest()
+    return Code(name=stem, path=path, shown=shown, digest=digest, source=source, compiled=compiled)
+
+
+def engine_of(codes: Sequence[Code], declared: str | None = None) -> str:
+    """`spark` or `pandas`: as declared, or as the code's imports tell; TransformationError when it uses both."""
+    if declared:
+        return declared
+    found: dict[str, str] = {}
+    for code in codes:
+        engine = find_engine(importlib.util.decode_source(code.source))
+        if engine:
+            found.setdefault(engine, code.shown)
+    if len(found) > 1:
+        raise TransformationError(
+            f"{found[PANDAS]} is written for pandas and {found[SPARK]} for PySpark; one pipeline has one engine: "
+            "rewrite one of them, or make two pipelines"
+        )
+    return next(iter(found), SPARK)
 
 
 def load(code: Code) -> Transformation:
-    """Run the module and take its `run`. The module's name holds its content's hash, so it is never a stale one."""
+    """Run the module and take its `run`."""
     module = _module(code)
     run = getattr(module, "run", None)
     if not inspect.isfunction(run):
         raise TransformationError(f"{code.shown}:1: has no function `run(df)`")
-    required, most = _takes(run)
     line = run.__code__.co_firstlineno
-    if most == 0:
-        raise TransformationError(f"{code.shown}:{line}: `run` takes no DataFrame; write `def run(df):`")
+    fault = find_fault(run)
+    if fault:
+        raise TransformationError(f"{code.shown}:{line}: {fault}")
+    required, most = takes(run)
     return Transformation(code=code, run=run, line=line, required=required, most=most)
 
 
-def apply(transformations: Sequence[Transformation], sources: Sequence[DataFrame]) -> DataFrame:
-    """Pass the first source from one transformation to the next; each gets as many of the others as it asks for."""
-    current, others = sources[0], sources[1:]
-    for step in transformations:
-        available = [current, *others]
-        if step.required > len(available):
-            raise step.error(f"`run` asks for {step.required} sources, and the pipeline has {len(available)}")
-        result = step.run(*available[: step.most])
-        if result is None:
-            raise step.error("`run` returned None; end it with `return df`")
-        if not isinstance(result, DataFrame):
-            kind = f"{type(result).__module__}.{type(result).__qualname__}".removeprefix("builtins.")
-            raise step.error(f"`run` returned a {kind}, not a Spark DataFrame")
-        current = result
-    return current
+def load_all(codes: Sequence[Code], steps: Steps) -> list[Transformation]:
+    """Load every one; what a module prints, or raises, while it is loaded is its own step's."""
+    loaded = []
+    for code, step in zip(codes, steps.steps, strict=True):
+        with _recorded(step, steps, code.home):
+            loaded.append(load(code))
+    return loaded
 
 
 def _module(code: Code) -> ModuleType:
-    stem = re.sub(r"\W", "_", code.shown.removesuffix(".py"))
-    name = f"dataflow_{stem}_{code.digest[:16]}"
-    loaded = sys.modules.get(name)
-    if loaded is not None and loaded.__file__ == code.path:
-        return loaded
-    module = ModuleType(name)
-    module.__file__ = code.path
-    sys.modules[name] = module  # dataclasses and pickle look their module up
+    with project_modules.lock:
+        if project_modules.forget_changed(code.home):
+            _loaded.clear()  # it was made with what has changed
+        loaded = _loaded.get(code.module)
+        if loaded is not None and loaded.__file__ == code.path:
+            return loaded
+        module = ModuleType(code.module)
+        module.__file__ = code.path
+        sys.modules[code.module] = module  # dataclasses and pickle look their module up
+        try:
+            with project_modules.no_bytecode():
+                exec(code.compiled, module.__dict__)  # noqa: S102  the user's own code, in the user's own child
+        except BaseException:
+            del sys.modules[code.module]
+            raise
+        # No worker can import a module of this name: what of it goes there (a UDF) goes as code.
+        cloudpickle.register_pickle_by_value(module)
+        project_modules.remember(code.home)
+        _loaded[code.module] = module
+        return module
+
+
+# Run --------------------------------------------------------------------------------------------------------------
+def apply(
+    transformations: Sequence[Transformation],
+    sources: Sequence[DataFrame],
+    steps: Steps | None = None,
+    *,
+    profile: bool = False,
+) -> DataFrame:
+    """Pass the first source from one transformation to the next; each gets as many of the others as it asks for.
+
+    `steps` is filled on the way. With `profile`, every result is computed and kept before the next step begins, which
+    gives its rows and seconds and keeps Spark from planning across steps; `unpersist()` the last one after use.
+    """
+    if steps is None:
+        steps = new_steps([(one.code.name, one.code.digest) for one in transformations])
+    current, others = sources[0], sources[1:]
+    for transformation, step in zip(transformations, steps.steps, strict=True):
+        before = current
+        steps.begin(step)
+        with _recorded(step, steps, transformation.code.home):
+            current = _run(transformation, [before, *others])
+        if profile:
+            current = _profile(current, step, steps, transformation.code.home)
+            if before is not sources[0] and before is not current:
+                before.unpersist()
+        steps.end(step)
+    return current
+
+
+def _run(transformation: Transformation, available: Sequence[DataFrame]) -> DataFrame:
+    if transformation.required > len(available):
+        raise transformation.error(too_few(transformation.required, len(available)))
+    result = transformation.run(*available[: transformation.most])
+    if not isinstance(result, DataFrame):
+        raise transformation.error(wrong_result(result, engine=SPARK))
+    return result
+
+
+def _profile(df: DataFrame, step: Step, steps: Steps, home: str) -> DataFrame:
+    """The same rows, computed here and now."""
+    begun = time.monotonic()
+    kept = df.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        exec(code.compiled, module.__dict__)  # noqa: S102  the user's own code, in the user's own child
-    except BaseException:
-        del sys.modules[name]
+        step.rows = kept.count()
+    except Exception as error:
+        kept.unpersist()
+        if blame(error, steps, home) is None:  # not its code: a source that cannot be read, a lost executor
+            step.status = PENDING
+            steps.changed(step)
         raise
-    # No worker can import a module of this name: what of it goes there (a UDF) goes as code.
-    cloudpickle.register_pickle_by_value(module)
-    return module
+    step.seconds = round(time.monotonic() - begun, 3)
+    return kept
 
 
-def _takes(run: Callable[..., Any]) -> tuple[int, int | None]:
-    """How many DataFrames `run` needs at least, and takes at most."""
-    required = most = 0
-    for parameter in inspect.signature(run).parameters.values():
-        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-            return required, None
-        if parameter.name == _STREAM or parameter.kind not in (
-            inspect.Parameter.POSITIONAL_ONLY,
-            inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        ):
-            continue
-        most += 1
-        if parameter.default is inspect.Parameter.empty:
-            required = most
-    return required, most
+@contextlib.contextmanager
+def _recorded(step: Step, steps: Steps, home: str) -> Iterator[None]:
+    """Keep what is printed; an error ends the step and goes on, one that would end the process as a plain one."""
+    try:
+        with kept_output() as kept:
+            try:
+                yield
+            finally:
+                step.output += kept.text
+    except SystemExit as error:
+        steps.end(step, error=_told(error, home))
+        raise TransformationError(explain(error, home=home)) from error
+    except Exception as error:
+        steps.end(step, error=_told(error, home))
+        raise
+
+
+def _told(error: BaseException, home: str) -> str:
+    return user_traceback(error, home=home) + explain(error, home=home)

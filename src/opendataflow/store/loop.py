@@ -21,7 +21,7 @@ from opendataflow.store.rows import (
     Params,
     Row,
     claim_key,
-    inputs_read,
+    inputs_json,
     key_params,
     lease_lost,
     manifest_params,
@@ -294,7 +294,7 @@ class LoopStore(ABC):
             "attempts": candidate.attempts, "deaths": deaths, "attempt": attempt, "owner": owner.name,
             "host": owner.host, "pid": owner.pid, "pid_started": owner.pid_started, "guard_pid": owner.guard_pid,
             "guard_started": owner.guard_started, "answers": verdict_json(verdict),
-            "inputs": json.dumps(inputs_read(candidate)),
+            "inputs": inputs_json(candidate),
         }  # fmt: skip
         if not tx.run("take", values):
             return None
@@ -366,11 +366,13 @@ class LoopStore(ABC):
         if result.ending is Ending.COMPLETE:
             chunk = ChunkStatus.READY if end.status is JobStatus.COMPLETE else ChunkStatus.RESUBMIT
             for project, datasetid, manifest in result.manifests:
-                of_chunk = {"project": project, "datasetid": datasetid, "dataid": claim.dataid}
-                written = {**of_chunk, **manifest_params(manifest, now), "now": now}
-                tx.run("publish_chunk", {**written, "status": chunk.value, "runid": claim.runid})
+                written = manifest_params(manifest, now) | {
+                    "project": project, "datasetid": datasetid, "dataid": claim.dataid, "status": chunk.value,
+                    "runid": claim.runid, "version": claim.runid,
+                }  # fmt: skip
+                tx.run("publish_chunk", written)
                 if manifest.location is not None:  # data without a place has nothing to list
-                    tx.run("insert_manifest", {**written, "version": claim.runid})
+                    tx.run("insert_manifest", written)
         elif end.status is JobStatus.FAILED:
             tx.run("fail_outputs", {**key, "now": now})
         for chunk_key in claim.inputs:

@@ -74,10 +74,23 @@ def inputs_read(candidate: Candidate) -> list[list[Any]]:
     return [[*chunk.key, chunk.version, chunk.fingerprint] for chunk in candidate.inputs]
 
 
+def inputs_json(candidate: Candidate) -> str:
+    """What json.dumps makes of inputs_read(candidate); every claim needs it."""
+    quote = json.encoder.encode_basestring_ascii
+    read = [
+        f"[{quote(project)}, {quote(datasetid)}, {quote(dataid)}, {'null' if version is None else version}, "
+        f"{'null' if fingerprint is None else quote(fingerprint)}]"
+        for (project, datasetid, dataid), _, version, _, fingerprint, *_ in candidate.inputs
+    ]
+    return f"[{', '.join(read)}]"
+
+
 def manifest_params(manifest: Manifest, now: Any) -> Params:
-    values = manifest._asdict()
-    values["validated_at"] = now if values.pop("validated") else None
-    return values
+    location, files, size, rows, schema, fingerprint, validated = manifest
+    return {
+        "location": location, "files": files, "bytes": size, "rows": rows, "schema": schema, "fingerprint": fingerprint,
+        "validated_at": now if validated else None, "now": now,
+    }  # fmt: skip
 
 
 def lease_lost(claim: Claim) -> LeaseLost:

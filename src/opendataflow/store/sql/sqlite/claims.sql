@@ -5,17 +5,18 @@
 SELECT store_id, environment, (SELECT max(version) FROM migration) FROM store
 
 -- name: act_as
--- Every transaction of ours gets a token of its own with its signature; most do not use it.
-UPDATE store SET actor = :actor, last_token = last_token + 1
+-- Every transaction of ours gets a token of its own with its signature; most do not use it. (There is but one row; where
+-- SQLite knows that, it needs no journal for the statement.)
+UPDATE store SET actor = :actor, last_token = last_token + 1 WHERE one = 1
 
 -- name: stop_acting
-UPDATE store SET actor = 'direct SQL'
+UPDATE store SET actor = 'direct SQL' WHERE one = 1
 
 -- name: this_token
 SELECT last_token FROM store
 
 -- name: next_token
-UPDATE store SET last_token = last_token + 1
+UPDATE store SET last_token = last_token + 1 WHERE one = 1
 
 -- name: find_job
 SELECT j.project, j.jobid, j.kind, j.script, j.definition, j.partitions, j.expected_upto, j.lease_seconds,

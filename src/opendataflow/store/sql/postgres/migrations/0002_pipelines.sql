@@ -2,6 +2,8 @@
 
 CREATE TABLE pipeline_run (
     runid       bigint PRIMARY KEY,
+    project     text COLLATE "C" NOT NULL,
+    jobid       text COLLATE "C" NOT NULL,
     engine      text,               -- spark | pandas
     git_commit  text,               -- of the project's folder; NULL outside git
     dirty       integer,            -- 1: the folder differed from that commit
@@ -11,6 +13,7 @@ CREATE TABLE pipeline_run (
     bytes       bigint,
     plan        text                -- Spark's plan, where it was asked for
 );
+CREATE INDEX pipeline_run_of ON pipeline_run (project, jobid, runid);
 
 CREATE TABLE transformation (
     runid    bigint NOT NULL,

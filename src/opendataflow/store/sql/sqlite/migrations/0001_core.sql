@@ -257,7 +257,8 @@ END;
 
 -- Every trigger that could fire costs a frame even when its WHEN says no, and a claim and a publish pass all of them. So
 -- there are few: one for the history, one for what a publish wakes, and one for everything that only hand-made changes,
--- RESUBMIT and chunks closing need.
+-- RESUBMIT and chunks closing need. A frame is as large as its trigger's body, and is cleared each time: what runs seldom
+-- stands in a trigger of its own, and inserting into a view is how that one is called.
 
 -- Jobs on dataids -------------------------------------------------------------------------------------------------
 CREATE TRIGGER job_status_history_insert AFTER INSERT ON job_status WHEN NEW.status <> 'PENDING'
@@ -292,31 +293,38 @@ WHEN NEW.owner IS OLD.owner
 BEGIN
     SELECT RAISE(ABORT, 'only a claim makes a job RUNNING and only its run ends it; RESUBMIT means again after this run')
     WHERE NEW.status <> OLD.status AND NEW.status <> 'RESUBMIT';
-    UPDATE job_status SET parked_until = NULL
-    WHERE project = OLD.project AND jobid = OLD.jobid AND dataid = OLD.dataid AND OLD.status <> 'RUNNING';
-    UPDATE job_status SET again = 1
+    UPDATE job_status
+    SET parked_until = CASE OLD.status WHEN 'RUNNING' THEN parked_until END,
+        again = OLD.status = 'RUNNING' OR again
     WHERE project = OLD.project AND jobid = OLD.jobid AND dataid = OLD.dataid
-      AND OLD.status = 'RUNNING' AND NEW.status = 'RESUBMIT';
+      AND (OLD.status <> 'RUNNING' OR NEW.status = 'RESUBMIT');
     SELECT RAISE(IGNORE) WHERE NEW.status = 'RESUBMIT';
 END;
 -- RESUBMIT closes the outputs. A person's gives the job all its attempts back; a due retry (which ends the parking) does
 -- not. And `modified` follows hand-made changes; our own statements set it themselves.
+CREATE VIEW job_changed AS
+SELECT '' AS project, '' AS jobid, '' AS dataid, '' AS old_status, '' AS new_status, 0 AS still_parked,
+       0 AS unsigned; -- 1: whoever changed it left `modified` as it was
 CREATE TRIGGER job_status_resubmit AFTER UPDATE OF status ON job_status
 WHEN NEW.status = 'RESUBMIT' OR (NEW.modified IS OLD.modified AND NEW.status <> OLD.status)
 BEGIN
+    INSERT INTO job_changed VALUES (NEW.project, NEW.jobid, NEW.dataid, OLD.status, NEW.status,
+                                    NEW.parked_until IS OLD.parked_until, NEW.modified IS OLD.modified);
+END;
+CREATE TRIGGER job_changed_follows INSTEAD OF INSERT ON job_changed
+BEGIN
     UPDATE datastatus SET status = 'RESUBMIT', modified = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
-    WHERE NEW.status = 'RESUBMIT' AND OLD.status <> 'RESUBMIT'
+    WHERE NEW.new_status = 'RESUBMIT' AND NEW.old_status <> 'RESUBMIT'
       AND dataid = NEW.dataid AND locktype = 'OUT' AND reader = '' AND status IN ('READY', 'FAILED', 'RUNNING')
       AND (project, datasetid) IN
           (SELECT dataset_project, datasetid FROM job_dataset
            WHERE project = NEW.project AND jobid = NEW.jobid AND itemtype = 'OUT');
     UPDATE job_status SET attempts = 0, deaths = 0, refusals = 0, parked_until = NULL
     WHERE project = NEW.project AND jobid = NEW.jobid AND dataid = NEW.dataid
-      AND NEW.status = 'RESUBMIT' AND OLD.status IN ('COMPLETE', 'FAILED', 'RESUBMIT')
-      AND NEW.parked_until IS OLD.parked_until;
+      AND NEW.new_status = 'RESUBMIT' AND NEW.old_status IN ('COMPLETE', 'FAILED', 'RESUBMIT') AND NEW.still_parked;
     UPDATE job_status SET modified = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
     WHERE project = NEW.project AND jobid = NEW.jobid AND dataid = NEW.dataid
-      AND NEW.modified IS OLD.modified AND NEW.status <> OLD.status;
+      AND NEW.unsigned AND NEW.new_status <> NEW.old_status;
 END;
 
 -- Chunks ----------------------------------------------------------------------------------------------------------
@@ -362,10 +370,8 @@ BEGIN
 END;
 
 -- Readiness: a chunk that opens or closes moves the counters of those who wait for it, by one.
-CREATE TRIGGER chunk_opens AFTER UPDATE OF status ON datastatus
-WHEN NEW.status = 'READY' AND OLD.status <> 'READY' AND NEW.locktype = 'OUT'
-     AND EXISTS (SELECT 1 FROM job_dataset
-                 WHERE dataset_project = NEW.project AND datasetid = NEW.datasetid AND itemtype = 'IN')
+CREATE VIEW chunk_opened AS SELECT '' AS project, '' AS datasetid, '' AS dataid;
+CREATE TRIGGER chunk_opened_wakes INSTEAD OF INSERT ON chunk_opened
 BEGIN
     INSERT INTO job_status (project, jobid, dataid, waiting, unmapped)
     SELECT l.project, l.jobid, NEW.dataid, j.same_inputs - 1, j.mapped_inputs > 0
@@ -390,32 +396,27 @@ BEGIN
         (SELECT project, jobid FROM job_dataset
          WHERE dataset_project = NEW.project AND datasetid = NEW.datasetid AND itemtype = 'IN' AND map = 'full');
 END;
--- A chunk declared READY from outside also completes the job that would have made it, once all its outputs are there.
--- (A publish goes from RUNNING to READY and ends the job itself.)
-CREATE TRIGGER chunk_arrives AFTER INSERT ON datastatus WHEN NEW.status = 'READY' AND NEW.locktype = 'OUT'
+CREATE VIEW chunk_closed AS SELECT '' AS project, '' AS datasetid, '' AS dataid;
+CREATE TRIGGER chunk_closed_stops INSTEAD OF INSERT ON chunk_closed
 BEGIN
-    INSERT INTO job_status (project, jobid, dataid, waiting, unmapped)
-    SELECT l.project, l.jobid, NEW.dataid, j.same_inputs - 1, j.mapped_inputs > 0
-    FROM job_dataset l JOIN job j ON j.project = l.project AND j.jobid = l.jobid
-    WHERE l.dataset_project = NEW.project AND l.datasetid = NEW.datasetid AND l.itemtype = 'IN' AND l.map = 'same'
-      AND (j.clocked = 0 OR EXISTS (SELECT 1 FROM dataset
-                                    WHERE project = NEW.project AND datasetid = NEW.datasetid AND clock IS NOT NULL))
-    ON CONFLICT (project, jobid, dataid) DO UPDATE SET waiting = waiting - 1;
-    UPDATE job_status SET waiting = waiting - 1
-    WHERE dataid = NEW.dataid
-      AND (SELECT clock FROM dataset WHERE project = NEW.project AND datasetid = NEW.datasetid) IS NULL
-      AND (project, jobid) IN
-        (SELECT l.project, l.jobid FROM job_dataset l CROSS JOIN job j
-         WHERE l.dataset_project = NEW.project AND l.datasetid = NEW.datasetid AND l.itemtype = 'IN' AND l.map = 'same'
-           AND j.project = l.project AND j.jobid = l.jobid AND j.clocked = 1);
-    UPDATE job_status SET waiting = waiting - 1
+    UPDATE job_status SET waiting = waiting + 1
+    WHERE dataid = NEW.dataid AND (project, jobid) IN
+        (SELECT project, jobid FROM job_dataset
+         WHERE dataset_project = NEW.project AND datasetid = NEW.datasetid AND itemtype = 'IN' AND map = 'same');
+    UPDATE job_status SET waiting = waiting + 1
     WHERE (project, jobid, dataid) IN
         (SELECT project, jobid, job_dataid FROM job_input
          WHERE dataset_project = NEW.project AND datasetid = NEW.datasetid AND dataid = NEW.dataid);
-    UPDATE job SET shared_waiting = shared_waiting - 1
+    UPDATE job SET shared_waiting = shared_waiting + 1
     WHERE NEW.dataid = 'full' AND (project, jobid) IN
         (SELECT project, jobid FROM job_dataset
          WHERE dataset_project = NEW.project AND datasetid = NEW.datasetid AND itemtype = 'IN' AND map = 'full');
+END;
+-- A chunk declared READY from outside also completes the job that would have made it, once all its outputs are there.
+-- (A publish goes from RUNNING to READY and ends the job itself.)
+CREATE VIEW chunk_asserted AS SELECT '' AS project, '' AS datasetid, '' AS dataid;
+CREATE TRIGGER chunk_asserted_completes INSTEAD OF INSERT ON chunk_asserted
+BEGIN
     INSERT INTO job_status (project, jobid, dataid, status, waiting, unmapped)
     SELECT l.project, l.jobid, NEW.dataid, 'COMPLETE', j.same_inputs, j.mapped_inputs > 0
     FROM job_dataset l JOIN job j ON j.project = l.project AND j.jobid = l.jobid
@@ -428,61 +429,51 @@ BEGIN
     ON CONFLICT (project, jobid, dataid) DO UPDATE SET status = 'COMPLETE', parked_until = NULL
     WHERE status IN ('PENDING', 'FAILED', 'RESUBMIT');
 END;
+CREATE TRIGGER chunk_opens AFTER UPDATE OF status ON datastatus
+WHEN NEW.status = 'READY' AND OLD.status <> 'READY' AND NEW.locktype = 'OUT'
+     AND EXISTS (SELECT 1 FROM job_dataset
+                 WHERE dataset_project = NEW.project AND datasetid = NEW.datasetid AND itemtype = 'IN')
+BEGIN
+    INSERT INTO chunk_opened VALUES (NEW.project, NEW.datasetid, NEW.dataid);
+END;
+CREATE TRIGGER chunk_arrives AFTER INSERT ON datastatus WHEN NEW.status = 'READY' AND NEW.locktype = 'OUT'
+BEGIN
+    INSERT INTO chunk_opened VALUES (NEW.project, NEW.datasetid, NEW.dataid);
+    INSERT INTO chunk_asserted VALUES (NEW.project, NEW.datasetid, NEW.dataid);
+END;
 -- What neither a claim nor a publish does: chunks declared READY that had a row, closed, resubmitted or changed by hand.
+CREATE VIEW chunk_changed AS
+SELECT '' AS project, '' AS datasetid, '' AS dataid, '' AS locktype, '' AS reader, '' AS old_status, '' AS new_status,
+       0 AS unsigned; -- 1: whoever changed it left `modified` as it was
 CREATE TRIGGER chunk_changed_otherwise AFTER UPDATE OF status ON datastatus
 WHEN NEW.locktype = 'OUT' AND (OLD.status = 'READY' OR (NEW.status IN ('READY', 'RESUBMIT') AND OLD.status <> 'RUNNING')
                                OR NEW.modified IS OLD.modified)
 BEGIN
-    UPDATE job_status SET waiting = waiting + 1
-    WHERE OLD.status = 'READY' AND NEW.status <> 'READY' AND dataid = NEW.dataid AND (project, jobid) IN
-        (SELECT project, jobid FROM job_dataset
-         WHERE dataset_project = NEW.project AND datasetid = NEW.datasetid AND itemtype = 'IN' AND map = 'same');
-    UPDATE job_status SET waiting = waiting + 1
-    WHERE OLD.status = 'READY' AND NEW.status <> 'READY' AND (project, jobid, dataid) IN
-        (SELECT project, jobid, job_dataid FROM job_input
-         WHERE dataset_project = NEW.project AND datasetid = NEW.datasetid AND dataid = NEW.dataid);
-    UPDATE job SET shared_waiting = shared_waiting + 1
-    WHERE OLD.status = 'READY' AND NEW.status <> 'READY' AND NEW.dataid = 'full' AND (project, jobid) IN
-        (SELECT project, jobid FROM job_dataset
-         WHERE dataset_project = NEW.project AND datasetid = NEW.datasetid AND itemtype = 'IN' AND map = 'full');
-    INSERT INTO job_status (project, jobid, dataid, status, waiting, unmapped)
-    SELECT l.project, l.jobid, NEW.dataid, 'COMPLETE', j.same_inputs, j.mapped_inputs > 0
-    FROM job_dataset l JOIN job j ON j.project = l.project AND j.jobid = l.jobid
-    WHERE NEW.status = 'READY' AND OLD.status NOT IN ('READY', 'RUNNING')
-      AND l.dataset_project = NEW.project AND l.datasetid = NEW.datasetid AND l.itemtype = 'OUT'
-      AND NOT EXISTS (
-          SELECT 1 FROM job_dataset o LEFT JOIN datastatus c
-              ON c.project = o.dataset_project AND c.datasetid = o.datasetid AND c.dataid = NEW.dataid
-                 AND c.locktype = 'OUT' AND c.reader = ''
-          WHERE o.project = l.project AND o.jobid = l.jobid AND o.itemtype = 'OUT' AND c.status IS NOT 'READY')
-    ON CONFLICT (project, jobid, dataid) DO UPDATE SET status = 'COMPLETE', parked_until = NULL
-    WHERE status IN ('PENDING', 'FAILED', 'RESUBMIT');
+    INSERT INTO chunk_changed VALUES (NEW.project, NEW.datasetid, NEW.dataid, NEW.locktype, NEW.reader, OLD.status,
+                                      NEW.status, NEW.modified IS OLD.modified);
+END;
+CREATE TRIGGER chunk_changed_follows INSTEAD OF INSERT ON chunk_changed
+BEGIN
+    INSERT INTO chunk_closed
+    SELECT NEW.project, NEW.datasetid, NEW.dataid WHERE NEW.old_status = 'READY' AND NEW.new_status <> 'READY';
+    INSERT INTO chunk_asserted
+    SELECT NEW.project, NEW.datasetid, NEW.dataid
+    WHERE NEW.new_status = 'READY' AND NEW.old_status NOT IN ('READY', 'RUNNING');
     UPDATE job_status SET status = 'RESUBMIT'
-    WHERE NEW.status = 'RESUBMIT' AND OLD.status IN ('READY', 'FAILED')
+    WHERE NEW.new_status = 'RESUBMIT' AND NEW.old_status IN ('READY', 'FAILED')
       AND dataid = NEW.dataid AND status IN ('COMPLETE', 'FAILED') AND (project, jobid) IN
         (SELECT project, jobid FROM job_dataset
          WHERE dataset_project = NEW.project AND datasetid = NEW.datasetid AND itemtype = 'OUT');
     UPDATE datastatus SET modified = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
     WHERE project = NEW.project AND datasetid = NEW.datasetid AND dataid = NEW.dataid
       AND locktype = NEW.locktype AND reader = NEW.reader
-      AND NEW.modified IS OLD.modified AND NEW.status <> OLD.status;
+      AND NEW.unsigned AND NEW.new_status <> NEW.old_status;
 END;
 CREATE TRIGGER chunk_deleted AFTER DELETE ON datastatus WHEN OLD.locktype = 'OUT'
 BEGIN
     INSERT INTO history (kind, project, name, dataid, old_status, new_status, runid, actor)
     VALUES ('chunk', OLD.project, OLD.datasetid, OLD.dataid, OLD.status, NULL, OLD.version, (SELECT actor FROM store));
-    UPDATE job_status SET waiting = waiting + 1
-    WHERE OLD.status = 'READY' AND dataid = OLD.dataid AND (project, jobid) IN
-        (SELECT project, jobid FROM job_dataset
-         WHERE dataset_project = OLD.project AND datasetid = OLD.datasetid AND itemtype = 'IN' AND map = 'same');
-    UPDATE job_status SET waiting = waiting + 1
-    WHERE OLD.status = 'READY' AND (project, jobid, dataid) IN
-        (SELECT project, jobid, job_dataid FROM job_input
-         WHERE dataset_project = OLD.project AND datasetid = OLD.datasetid AND dataid = OLD.dataid);
-    UPDATE job SET shared_waiting = shared_waiting + 1
-    WHERE OLD.status = 'READY' AND OLD.dataid = 'full' AND (project, jobid) IN
-        (SELECT project, jobid FROM job_dataset
-         WHERE dataset_project = OLD.project AND datasetid = OLD.datasetid AND itemtype = 'IN' AND map = 'full');
+    INSERT INTO chunk_closed SELECT OLD.project, OLD.datasetid, OLD.dataid WHERE OLD.status = 'READY';
 END;
 
 -- Registration by hand: rows without a project belong to the only one, and counters follow the links ------------------

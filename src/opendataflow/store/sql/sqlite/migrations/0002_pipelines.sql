@@ -2,6 +2,8 @@
 
 CREATE TABLE pipeline_run (
     runid       INTEGER PRIMARY KEY,
+    project     TEXT NOT NULL,
+    jobid       TEXT NOT NULL,
     engine      TEXT,               -- spark | pandas
     git_commit  TEXT,               -- of the project's folder; NULL outside git
     dirty       INTEGER,            -- 1: the folder differed from that commit
@@ -11,6 +13,7 @@ CREATE TABLE pipeline_run (
     bytes       INTEGER,
     plan        TEXT                -- Spark's plan, where it was asked for
 );
+CREATE INDEX pipeline_run_of ON pipeline_run (project, jobid, runid);
 
 CREATE TABLE transformation (
     runid    INTEGER NOT NULL,

@@ -1,0 +1,164 @@
+"""The shape of jobs and pipelines in project.yml."""
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
+
+from opendataflow.domain.maps import PLAIN, canonical_map
+from opendataflow.errors import UsageError
+from opendataflow.project.check_schema import CheckEntry
+from opendataflow.project.source import suggestion
+from opendataflow.project.values import MOST_BYTES, Duration, Filled, Setting, Strict, seconds
+
+NO_STREAMS = "streams are not supported yet in this version; leave it out to run the pipeline in batch"
+
+
+class _Strict(Strict, BaseModel):  # BaseModel again: linters look for models file by file
+    pass
+
+
+# Jobs -----------------------------------------------------------------------------------------------------------------
+def _variable_name(name: str) -> str:
+    if not name or "=" in name:
+        raise ValueError(f"{name!r} cannot be an environment variable")
+    if name in ("dataid", "jobid"):
+        raise ValueError("is set by every run; choose another name")
+    return name
+
+
+def _map(value: object) -> str:
+    try:
+        return canonical_map(value)
+    except UsageError as error:
+        name = next(iter(value)) if isinstance(value, dict) and value else str(value).partition(":")[0]
+        known = (*PLAIN, "offset", "window")
+        near = suggestion(name, known) if name not in known else ""
+        raise ValueError(str(error).removeprefix("map: ") + near) from None
+
+
+class InputEntry(_Strict):
+    map: Annotated[str, BeforeValidator(_map)] = "same"
+    timezone: str | None = None  # of a clock
+
+
+def _one_input(value: object) -> object:
+    """`orders`, or one name with its options: `{orders: {map: full}}`."""
+    match value:
+        case str() if value.strip():
+            return {value: {}}
+        case dict() if len(value) == 1:
+            ((name, options),) = value.items()
+            if isinstance(options, str):
+                raise ValueError(f"give the map as {{{name}: {{map: {options}}}}}")  # noqa: TRY004  pydantic reports these
+            return {name: {} if options is None else options}
+        case dict() if {"map", "timezone"} & value.keys():
+            raise ValueError("options stand below the dataset's name, one step further to the right")
+    raise ValueError("an input is a dataset's name, or one name with its options, like {rates: {map: full}}")
+
+
+class Retries(_Strict):
+    max: int = Field(default=0, ge=0, le=1000)
+    backoff: Duration = 30.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, data: Any) -> Any:
+        if isinstance(data, str) and data.isdecimal():
+            raise ValueError(f"give the number as {{max: {data}}}")
+        return data
+
+
+class _Runnable(_Strict):
+    retries: Retries = Retries()
+    lease: Annotated[float, BeforeValidator(seconds), Field(ge=1)] = 60.0
+    timeout: Duration | None = None
+    concurrency: int | None = Field(default=None, ge=1, le=1_000_000)
+    order: Literal["any", "strict"] = "any"
+    catchup: Literal["all", "latest"] = "all"
+
+
+class JobEntry(_Runnable):
+    script: Filled | None = None
+    inputs: list[Annotated[dict[str, InputEntry], BeforeValidator(_one_input)]] = []
+    outputs: list[str] = Field(min_length=1)
+    env: dict[Annotated[str, AfterValidator(_variable_name)], Setting] = {}
+
+
+# Pipelines ------------------------------------------------------------------------------------------------------------
+def _listed(value: object) -> object:
+    """One name stands for a list of one."""
+    return [value] if isinstance(value, str) else value
+
+
+def _one_destination(value: object) -> object:
+    if isinstance(value, list):
+        raise ValueError(  # noqa: TRY004  pydantic reports these
+            "a pipeline has one destination, written without a list; give each further one a pipeline of its own"
+        )
+    return value
+
+
+def _transformation(name: str) -> str:
+    """The name without `.py`, or ValueError when it cannot be a file below pipelines/<slug>/."""
+    stem = name.removesuffix(".py")
+    if not stem.strip() or stem.startswith("/") or ".." in stem.split("/") or not stem.isprintable():
+        raise ValueError(f"{name!r} is not the name of a transformation, a file in pipelines/<slug>/")
+    return stem
+
+
+def _address_to_notify(address: str) -> str:
+    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:.|\$\{", address):
+        raise ValueError(f"{address!r} is not an address like mailto://ops@example.com")
+    return address
+
+
+def _batch_only(value: object) -> object:
+    if value == "stream":
+        raise ValueError(NO_STREAMS)
+    return value
+
+
+def _no_stream(value: object) -> object:
+    if value is not None:
+        raise ValueError(NO_STREAMS)
+    return value
+
+
+Transformation = Annotated[str, AfterValidator(_transformation)]
+
+
+class PipelineEntry(_Runnable):
+    slug: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=MOST_BYTES)
+    sources: Annotated[
+        list[Annotated[dict[str, InputEntry], BeforeValidator(_one_input)]], BeforeValidator(_listed)
+    ] = Field(min_length=1)
+    destination: Annotated[Filled, BeforeValidator(_one_destination)]
+    transformations: Annotated[list[Transformation], BeforeValidator(_listed)] = []
+    engine: Literal["spark", "pandas"] | None = None
+    chunks_per_job: int = Field(default=1, ge=1, le=10_000)
+    at_once: int | None = Field(default=None, ge=1, le=64)
+    checks: list[CheckEntry] = []
+    profile: bool = False
+    replace: bool = False
+    notify: Annotated[list[Annotated[str, AfterValidator(_address_to_notify)]], BeforeValidator(_listed)] = []
+    frequency: Filled | None = None
+    cron: Filled | None = None
+    timezone: Filled | None = None  # of `cron`
+    mode: Annotated[Literal["batch"], BeforeValidator(_batch_only)] = "batch"
+    stream: Annotated[Any, BeforeValidator(_no_stream)] = None
+
+    @model_validator(mode="after")
+    def _one_clock(self) -> "PipelineEntry":
+        if self.frequency is not None and self.cron is not None:
+            raise ValueError("has both `frequency` and `cron`; give one of them")
+        if self.timezone is not None and self.cron is None:
+            raise ValueError("has a `timezone`, which goes with `cron`")
+        return self
+
+    @property
+    def clock(self) -> str | None:
+        """The clock that it goes by, as an input names it: `every 30m`, `cron 0 3 * * *`."""
+        if self.frequency is not None:
+            return f"every {self.frequency.strip()}"
+        return None if self.cron is None else f"cron {self.cron.strip()}"

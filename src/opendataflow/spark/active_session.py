@@ -1,0 +1,97 @@
+"""Which Spark session a transformation gets when it asks PySpark for one: its chunk's.
+
+Spark itself keeps an active session for each thread, but PySpark (classic) answers with one for the whole process.
+"""
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from opendataflow.spark.inherit import let_threads_inherit
+
+_session: ContextVar[SparkSession | None] = ContextVar("session", default=None)
+
+
+@contextlib.contextmanager
+def use_session(spark: SparkSession) -> Iterator[None]:
+    """`SparkSession.builder.getOrCreate()`, `.active()` and `.getActiveSession()` give this one to this thread's code.
+
+    `stop()` on it, as a script of one's own ends, does nothing but warn: the Spark behind it serves other chunks.
+    """
+    let_threads_inherit()
+    _install()
+    token = _session.set(spark)
+    try:
+        with _active_here(spark):
+            yield
+    finally:
+        _session.reset(token)
+
+
+def _is_connect(spark: SparkSession) -> bool:
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+@contextlib.contextmanager
+def _active_here(spark: SparkSession) -> Iterator[None]:
+    """The session as Spark's own for this thread: functions without a DataFrame, such as `F.lit`, look there."""
+    if _is_connect(spark):
+        here = type(spark)._active_session
+        before = getattr(here, "session", None)
+        here.session = spark
+        try:
+            yield
+        finally:
+            here.session = before
+        return
+    java = SparkSession._get_j_spark_session_class(spark._jvm)
+    active = java.getActiveSession()
+    java.setActiveSession(spark._jsparkSession)
+    try:
+        yield
+    finally:
+        if SparkSession._activeSession is spark:  # createDataFrame makes its session that of the whole process
+            SparkSession._activeSession = SparkSession._instantiatedSession
+        with contextlib.suppress(Exception):  # the JVM may be gone; then there is nothing to put back
+            if active.isDefined():
+                java.setActiveSession(active.get())
+            else:
+                java.clearActiveSession()
+
+
+def _install() -> None:
+    """Let PySpark's own answers come after ours; done once, and without effect where no chunk runs."""
+    if getattr(SparkSession.getActiveSession, "knows_chunks", False):
+        return
+    get_active, active, stop = SparkSession.getActiveSession, SparkSession.active, SparkSession.stop
+    get_or_create = SparkSession.Builder.getOrCreate
+
+    def chunk_get_active(_cls: type[SparkSession]) -> SparkSession | None:
+        return _session.get() or get_active()
+
+    def chunk_active(_cls: type[SparkSession]) -> SparkSession:
+        return _session.get() or active()
+
+    def chunk_get_or_create(builder: Any) -> SparkSession:
+        session = _session.get()
+        if session is None or _is_connect(session):
+            return get_or_create(builder)
+        module = SparkSession._get_j_spark_session_module(session._jvm)
+        module.applyModifiableSettings(session._jsparkSession, builder._options)
+        return session
+
+    def chunk_stop(session: SparkSession) -> None:
+        if _session.get() is None:
+            stop(session)
+        else:
+            warnings.warn("spark.stop() was ignored: this Spark also serves other chunks", stacklevel=2)
+
+    chunk_get_active.knows_chunks = True  # type: ignore[attr-defined]
+    SparkSession.getActiveSession = classmethod(chunk_get_active)
+    SparkSession.active = classmethod(chunk_active)
+    SparkSession.Builder.getOrCreate = chunk_get_or_create
+    SparkSession.stop = chunk_stop

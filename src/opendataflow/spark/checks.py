@@ -1,0 +1,392 @@
+"""The checks of a chunk in the pass that writes it, and what they found.
+
+    audit = Audit(spec.checks, dataid=spec.dataid, schema=spec.destination.schema, place=spec.destination)
+    written = write_chunk(audit.watch(df), spec.destination, spec.sources)
+    findings = audit.findings(spark, spec.destination, rows=written.rows, earlier_rows=spec.earlier_rows)
+
+`watch` puts one Observation under the write: a count for each column of each check, nothing else. Only what that cannot
+say costs another pass, over the written files: `unique` always, and an example of a broken value when there is one.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import MapType, StructType
+
+from opendataflow.domain.checks import (
+    CANNOT_TAKE_OUT,
+    FAIL,
+    ON_EACH_ROW,
+    READABLE,
+    Check,
+    Finding,
+    age_finding,
+    brief,
+    count_finding,
+    is_within,
+    missing_column,
+    new_finding,
+    printable,
+    skipped,
+    what_breaks,
+)
+from opendataflow.errors import JobFailed
+from opendataflow.spark.check_columns import Compiled, compile_check, quoted, schema_problems
+from opendataflow.spark.files import explain_read_failure, read_chunk, write_chunk
+from opendataflow.spark.files_local import data_files
+from opendataflow.spark.spec import Place
+
+WAIT_SECONDS = 30.0  # Spark gives an observation's numbers a moment after the write, and sometimes never
+QUARANTINE_FOLDER = "_quarantine"
+FAILED = "_failed"  # the column that says why a row was taken out
+ROWS_PER_QUARANTINE_FILE = 1_000_000
+_ROWS, _OUT = "rows", "out"  # metrics: all rows, and those that are taken out
+Metrics = dict[str, Any]
+
+
+class Audit:
+    """The checks of one chunk, from before its write to its findings. Use it for one write, by one thread."""
+
+    def __init__(
+        self, checks: Sequence[Check], *, dataid: str, schema: Mapping[str, str] | None, place: Place | None = None
+    ) -> None:
+        self.checks = tuple(checks)
+        self._dataid, self._declared = dataid, schema
+        self._format = place.format if place is not None else "parquet"
+        self._options = dict(place.options) if place is not None else {}
+        self._schema = StructType()
+        self._compiled: dict[int, Compiled] = {}
+        self._before: DataFrame | None = None
+        self._observation: Observation | None = None
+
+    # Before the write -------------------------------------------------------------------------------------------------
+    def watch(self, df: DataFrame) -> DataFrame:
+        """The DataFrame to write: watched by the checks, without the rows that a check takes out.
+
+        Raises JobFailed when the SQL of an expression does not go with the DataFrame.
+        """
+        self._schema, self._before = df.schema, df
+        null = str(self._options.get("nullValue", "")) if self._format == "csv" else None
+        self._compiled = {
+            number: compile_check(check, df.schema, self._dataid, csv_null=null)
+            for number, check in enumerate(self.checks)
+            if check.kind in ON_EACH_ROW
+        }
+        self._check_expressions(df)
+        if not self._has_metrics:
+            return df
+        self._observation = Observation()
+        try:
+            watched = df.observe(self._observation, *self._metrics())
+        except PySparkException as error:  # an aggregate, say, which is no condition on a row
+            raise JobFailed(f"the checks do not go with the data: {_first_line(error)}") from error
+        out = self._taken_out()
+        return watched if out is None else watched.where(~out)
+
+    @property
+    def _has_metrics(self) -> bool:
+        return any(one.conditions for one in self._compiled.values()) or any(
+            check.kind == "rows" for check in self.checks
+        )
+
+    def _check_expressions(self, df: DataFrame) -> None:
+        for number, compiled in self._compiled.items():
+            if self.checks[number].kind == "expression":
+                try:
+                    _ = df.select(compiled.conditions[0].broken.alias("broken")).schema
+                except PySparkException as error:
+                    raise JobFailed(f"check {self.checks[number]}: {_first_line(error)}") from error
+
+    def _taken_out(self) -> Column | None:
+        """True of the rows that some check takes out; None when no check does."""
+        out = None
+        for number, compiled in self._compiled.items():
+            if self.checks[number].takes_out_rows:
+                for condition in compiled.conditions:
+                    out = condition.broken if out is None else out | condition.broken
+        return out
+
+    def _metrics(self) -> list[Column]:
+        """Rows, rows taken out, and for each condition how many break it.
+
+        Of all rows where breaking it takes them out, else of those that stay: what is published is judged.
+        """
+        out = self._taken_out()
+        metrics = [F.count(F.lit(1)).alias(_ROWS)]
+        if out is not None:
+            metrics.append(F.count_if(out).alias(_OUT))
+        for number, compiled in self._compiled.items():
+            for at, condition in enumerate(compiled.conditions):
+                stays = None if out is None or self.checks[number].takes_out_rows else ~out
+                broken = condition.broken if stays is None else condition.broken & stays
+                metrics.append(F.count_if(broken).alias(f"{number}.{at}"))
+        return metrics
+
+    def blame(self, error: BaseException) -> str:
+        """When a write failed because the SQL of an expression could not be evaluated: a sentence that says so."""
+        context = "== SQL" in str(error)
+        for check in self.checks:
+            if context and check.kind == "expression" and check.options["sql"] in str(error):
+                return f"check {check} could not be evaluated: {_first_line(error)}; try_ functions give null instead"
+        return ""
+
+    # After the write --------------------------------------------------------------------------------------------------
+    def findings(
+        self, spark: SparkSession, place: Place, *, rows: int | None = None, earlier_rows: Sequence[int] = (),
+        written_at: float | None = None,
+    ) -> tuple[Finding, ...]:  # fmt: skip
+        """What the checks say of the chunk that was written there, in their order. Only after a write that succeeded.
+
+        `rows`: how many were written, if the files' footers say. Rows that were taken out are written to
+        quarantine_folder(place) now.
+        """
+        is_needed = self._takes_out or (self._has_metrics and rows != 0)
+        metrics = self._observed() if is_needed else self._nothing()
+        if not metrics or (rows is not None and self._has_metrics and _kept(metrics) != rows):
+            metrics = self._counted_again(spark, place, rows)
+        kept, out = _kept(metrics) if rows is None else rows, int(metrics.get(_OUT, 0))
+        trouble = self._write_quarantine(place, out) if out else ""
+        examples = self._examples(spark, place, metrics)
+        found = []
+        for number, check in enumerate(self.checks):
+            if check.kind in ON_EACH_ROW:
+                counted = int(metrics[_ROWS]) if check.takes_out_rows else kept
+                one = self._row_finding(number, metrics, counted, examples, place, trouble)
+            elif check.kind == "rows":
+                one = count_finding(check, kept, earlier_rows)
+            elif check.kind == "unique":
+                one = new_finding(check, self._unique_problems(spark, place, check))
+            else:
+                one = self._other_finding(check, place, written_at)
+            found.append(one._replace(detail=printable(one.detail)))
+        return tuple(found)
+
+    @property
+    def _takes_out(self) -> bool:
+        return any(self.checks[number].takes_out_rows and one.conditions for number, one in self._compiled.items())
+
+    # The numbers ------------------------------------------------------------------------------------------------------
+    def _observed(self) -> Metrics:
+        """The observation's numbers; empty when Spark gives none: it drops the node where it knows there is no row."""
+        if self._observation is None:
+            return {}
+        got: list[Metrics] = []
+        observation = self._observation
+
+        def get() -> None:
+            try:
+                got.append(dict(observation.get))
+            except Exception:  # noqa: BLE001  Spark's own assertion, when there are no numbers
+                got.append({})
+
+        # A thread that nobody waits for at the end: after some failures `get` waits for ever.
+        thread = threading.Thread(target=get, daemon=True, name="observation")
+        thread.start()
+        thread.join(WAIT_SECONDS)
+        return got[0] if got and _ROWS in got[0] else {}
+
+    def _nothing(self) -> Metrics:
+        """The numbers of no row at all."""
+        broken = [f"{number}.{at}" for number, one in self._compiled.items() for at in range(len(one.conditions))]
+        return dict.fromkeys([_ROWS, _OUT, *broken], 0)
+
+    def _counted_again(self, spark: SparkSession, place: Place, rows: int | None) -> Metrics:
+        """The same numbers by a pass of their own: over what was written, or over all rows where some were left out."""
+        if rows == 0 and not self._takes_out:
+            return self._nothing()
+        source = self._before if self._takes_out else None
+        source = self._read_back(spark, place) if source is None else source
+        row = source.agg(*self._metrics()).head()
+        return row.asDict() if row is not None else self._nothing()
+
+    def _read_back(self, spark: SparkSession, place: Place) -> DataFrame:
+        """What was written, with the types that it had."""
+        return read_chunk(spark, _as_written(place, self._schema))
+
+    def _examples(self, spark: SparkSession, place: Place, metrics: Metrics) -> dict[str, str]:
+        """A broken value for each condition that has one, all of them by one pass; only when something failed."""
+        wanted = {
+            f"{number}.{at}": F.first(F.when(condition.broken, condition.shown), ignorenulls=True)
+            for number, compiled in self._compiled.items()
+            if not self.checks[number].takes_out_rows
+            for at, condition in enumerate(compiled.conditions)
+            if condition.shown is not None and metrics.get(f"{number}.{at}")
+        }
+        if not wanted:
+            return {}
+        row = self._read_back(spark, place).agg(*(value.alias(name) for name, value in wanted.items())).head()
+        return {name: text for name, text in (row.asDict() if row else {}).items() if text is not None}
+
+    # One check --------------------------------------------------------------------------------------------------------
+    def _row_finding(
+        self, number: int, metrics: Metrics, rows: int, examples: dict[str, str], place: Place, trouble: str
+    ) -> Finding:
+        check, compiled = self.checks[number], self._compiled[number]
+        if check.kind == "expression":
+            return self._expression_finding(check, int(metrics[f"{number}.0"]), rows, place, trouble)
+        problems = []
+        for at, condition in enumerate(compiled.conditions):
+            if count := int(metrics[f"{number}.{at}"]):
+                example = examples.get(f"{number}.{at}")
+                told = "" if example is None else f": '{brief(example)}'"
+                problems.append(f"{condition.what} in {count} of {rows} rows{told}")
+        if compiled.problems or not (problems and check.takes_out_rows):
+            on_fail = FAIL if check.takes_out_rows else None  # nothing that rows could be taken out for
+            return new_finding(check, [*compiled.problems, *problems], on_fail=on_fail)
+        return self._quarantined(check, problems, place, trouble)
+
+    def _expression_finding(self, check: Check, broken: int, rows: int, place: Place, trouble: str) -> Finding:
+        at_least = Decimal(str(check.options["at_least"]))
+        if not broken:
+            return new_finding(check, [])
+        told = f"{what_breaks(check, '', self._dataid)} in {broken} of {rows} rows"
+        is_enough = rows - broken >= at_least * rows
+        if check.takes_out_rows:
+            if at_least < 1 and not is_enough:
+                return new_finding(check, [f"{told}; at least {at_least} must pass"], on_fail=FAIL)
+            return self._quarantined(check, [told], place, trouble)
+        told = told if at_least == 1 else f"{told}; at least {at_least} must pass"
+        return Finding(str(check), is_enough, False, told, check.on_fail)
+
+    def _quarantined(self, check: Check, problems: list[str], place: Place, trouble: str) -> Finding:
+        if trouble:
+            return new_finding(check, [*problems, trouble], on_fail=FAIL)
+        return new_finding(check, [*problems, f"they were left out, and are in {quarantine_folder(place)}"])
+
+    def _other_finding(self, check: Check, place: Place, written_at: float | None) -> Finding:
+        """Checks that need no row."""
+        match check.kind:
+            case "schema":
+                is_exact = self._format == "csv"
+                return new_finding(check, schema_problems(self._declared, self._schema, is_exact=is_exact))
+            case "header":
+                names, wanted = ", ".join(self._schema.names), ", ".join(check.options["columns"])
+                return new_finding(check, [] if names == wanted else [f"it begins with {names}, not {wanted}"])
+            case "freshness":
+                return age_finding(check, max(0.0, time.time() - written_at) if written_at is not None else 0.0)
+            case "checksum":
+                return skipped(check, "Spark writes no checksum file")
+            case "exists" | "bytes" if not place.is_local:
+                return skipped(check, f"{place.location} is not on this machine")
+            case "exists":
+                files = len(_sizes(place))
+                return Finding(str(check), files > 0, False, f"{files} files", check.on_fail)
+            case "bytes":
+                size = sum(_sizes(place))
+                return Finding(str(check), is_within(size, check.options), False, f"{size} bytes", check.on_fail)
+        return skipped(check, "this version does not know it; was the store written by a newer one?")
+
+    def _unique_problems(self, spark: SparkSession, place: Place, check: Check) -> list[str]:
+        """A pass over the key columns of what was written: it needs a shuffle, which a write cannot carry."""
+        keys: list[str] = check.options["columns"]
+        problems = [missing_column(key, self._schema.names) for key in keys if key not in self._schema.names]
+        problems += [
+            f"{key} is {self._schema[key].dataType.simpleString()}, which cannot be compared"
+            for key in keys
+            if key in self._schema.names and isinstance(self._schema[key].dataType, MapType)
+        ]
+        if problems:
+            return problems
+        row = repeated(self._read_back(spark, place), keys).head()
+        if row is None or not row["repeated"]:
+            return []
+        values = ", ".join("" if value is None else str(value) for value in row["example"])
+        return [f"{', '.join(keys)} repeats an earlier row in {row['repeated']} rows: ({brief(values)})"]
+
+    # Quarantine -------------------------------------------------------------------------------------------------------
+    def _write_quarantine(self, place: Place, count: int) -> str:
+        """Write the rows that were left out; what is wrong with that, if anything is."""
+        if self._before is None or (out := self._taken_out()) is None:
+            return ""
+        if FAILED in self._schema.names:
+            raise JobFailed(
+                f"a column is named {FAILED}, which quarantined rows get as a column of their own; rename it"
+            )
+        names = [
+            F.when(condition.broken, F.lit(f"{self.checks[number]}: {condition.what}"))
+            for number, compiled in self._compiled.items()
+            if self.checks[number].takes_out_rows
+            for condition in compiled.conditions
+        ]
+        bad = self._before.where(out).withColumn(FAILED, F.concat_ws("; ", *names))
+        folder = Place(
+            datasetid=place.datasetid, location=quarantine_folder(place), format="parquet", options={}, schema=None
+        )
+        written = write_chunk(bad.repartition(1 + count // ROWS_PER_QUARANTINE_FILE), folder, ())
+        if written.rows is not None and written.rows != count:
+            return (
+                f"{count} rows were left out, but {written.rows} were found when they were to be kept; "
+                "transformations must give the same rows each time"
+            )
+        return ""
+
+
+def audit_files(
+    spark: SparkSession, place: Place, checks: Sequence[Check], *, dataid: str, rows: int | None = None,
+    earlier_rows: Sequence[int] = (), written_at: float | None = None,
+) -> tuple[Finding, ...]:  # fmt: skip
+    """The checks on files that are there, by one pass that writes nothing. Rows cannot be taken out of them."""
+    kept = [check._replace(on_fail=FAIL) if check.takes_out_rows else check for check in checks]
+    asked = {str(check) for check in checks if check.takes_out_rows}
+    is_typed = place.format in ("parquet", "orc")  # their own types are compared, not asked for
+    audit = Audit(kept, dataid=dataid, schema=place.schema, place=place)
+    try:
+        df = read_chunk(spark, _as_written(place, None) if is_typed else place)
+        audit.watch(df).write.format("noop").mode("overwrite").save()
+        found = audit.findings(spark, place, rows=rows, earlier_rows=earlier_rows, written_at=written_at)
+        return tuple(
+            one._replace(detail=f"{one.detail}; {CANNOT_TAKE_OUT}") if one.failed and one.check in asked else one
+            for one in found
+        )
+    except (JobFailed, PySparkException, Py4JJavaError) as error:
+        told = audit.blame(error) or explain_read_failure(spark, place, error) or _first_line(error)
+        unread = Finding(READABLE, False, False, printable(told))
+        return (unread, *(skipped(check, "the rows could not be read to their end") for check in kept))
+
+
+def repeated(df: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """One row: how many rows repeat an earlier one in these columns, and one of the keys that do."""
+    columns = [F.col(quoted(key)) for key in keys]
+    present = df.select(*columns)
+    for column in columns:
+        present = present.where(column.isNotNull())
+    groups = present.groupBy(*columns).agg(F.count(F.lit(1)).alias("__rows")).where("__rows > 1")
+    example = F.first(F.struct(*(column.cast("string") for column in columns)))
+    return groups.agg(F.sum(F.col("__rows") - 1).alias("repeated"), example.alias("example"))
+
+
+def quarantine_folder(place: Place) -> str:
+    """Where the rows go that were left out of a chunk: hidden from whoever reads the chunk itself."""
+    if place.single_file:
+        folder, _, name = place.location.rpartition("/")
+        return f"{folder}/{QUARANTINE_FOLDER}/{name}"
+    return f"{place.location}/{QUARANTINE_FOLDER}"
+
+
+def _kept(metrics: Metrics) -> int:
+    """Rows that were written, by these numbers."""
+    return int(metrics[_ROWS]) - int(metrics.get(_OUT, 0))
+
+
+def _as_written(place: Place, schema: StructType | None) -> Place:
+    """To read it back: Parquet and ORC by their own types, the others by those of the DataFrame."""
+    if schema is None or place.format in ("parquet", "orc", "text"):
+        return replace(place, schema=None)
+    return replace(place, schema={field.name: field.dataType.simpleString() for field in schema})
+
+
+def _sizes(place: Place) -> list[int]:
+    return [os.path.getsize(path) for path in data_files(place.location)] if os.path.exists(place.location) else []
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,177 @@
+"""Columns that are not as declared, or not the same in all files of a chunk: found before any row is read."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pyspark.sql.types import StructType
+
+from opendataflow.errors import JobFailed
+from opendataflow.spark.files_csv import open_bytes
+from opendataflow.spark.spec import Place
+
+SAMPLE_BYTES = 256 * 1024  # of each JSON file, to see the keys it has
+_SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
+_SAME = {"timestamp_ltz": "timestamp"}
+
+Types = Mapping[str, str]  # column → type; '' where a file does not tell
+
+
+class Footers(NamedTuple):
+    """What the footers of Parquet or ORC files say."""
+
+    types: Sequence[tuple[str, Types]]  # by file
+    schema: StructType | None  # as Spark itself wrote it, the same in all of them
+
+
+def check_columns(
+    place: Place, found: Sequence[tuple[str, Types]], wanted: Types, *,
+    in_order: Sequence[str] = (), model: str | None = None,
+) -> None:  # fmt: skip
+    """Raise JobFailed that names every new, missing and retyped column of the first file that has such.
+
+    `wanted` is what is declared, or what the file `model` has.
+    """
+    for path, types in found:
+        problems = twice(in_order)
+        for name, type_ in wanted.items():
+            if name not in types:
+                problems.append(_missing(name, type_, model))
+            elif _plain(types[name]) != _plain(type_):
+                as_wanted = f"is declared as {type_}" if model is None else f"is {type_} in {model}"
+                problems.append(f"column {name!r} {as_wanted}, but is {types[name]}")
+        problems += [_new(name, type_, model) for name, type_ in types.items() if name not in wanted]
+        if problems:
+            raise JobFailed(f"{place.datasetid}: {'; '.join(problems)}: {path}")
+
+
+def _missing(name: str, type_: str, model: str | None) -> str:
+    told = f"column {name!r}{f' ({type_})' if type_ else ''}"
+    return f"{told} is declared, but not there" if model is None else f"{told} of {model} is not there"
+
+
+def _new(name: str, type_: str, model: str | None) -> str:
+    told = f"column {name!r}{f' ({type_})' if type_ else ''}"
+    return f"{told} is there, but not declared" if model is None else f"{told} is new, {model} has none"
+
+
+def twice(header: Sequence[str]) -> list[str]:
+    """A sentence for each name that is there twice; to Spark `ID` is `id`, and columns may do without a name."""
+    lower = [name.lower() for name in header]
+    again = [name for number, name in enumerate(header) if name and name.lower() in lower[:number]]
+    return [f"column {name!r} stands twice in the header" for name in again]
+
+
+def _plain(type_: str) -> str:
+    """Types that Spark reads alike."""
+    return "string" if type_.startswith(("varchar(", "char(")) else _SAME.get(type_, type_)
+
+
+# Parquet and ORC --------------------------------------------------------------------------------------------------
+def find_footers(place: Place, files: Sequence[str]) -> Footers:
+    """The footers of all files; raise JobFailed when they disagree. Spark takes one file's word for all the others."""
+    if place.format == "orc":
+        if len(files) > 1:
+            _check_alike(place, [(path, _arrow_types(_footer(place, path))) for path in files])
+        return Footers([], None)
+    footers = {path: _footer(place, path) for path in files}
+    written = {(schema.metadata or {}).get(_SPARK_SCHEMA) for schema in footers.values()}
+    if len(written) == 1 and None not in written:
+        (text,) = written
+        schema = StructType.fromJson(json.loads(text))  # type: ignore[arg-type]
+        types = {field.name: field.dataType.simpleString() for field in schema}
+        return Footers([(next(iter(footers)), types)], schema)
+    found = [(path, _spark_types(schema)) for path, schema in footers.items()]
+    _check_alike(place, found)
+    return Footers(found, None)
+
+
+def _check_alike(place: Place, found: Sequence[tuple[str, Types]]) -> None:
+    if place.schema is not None and place.format == "parquet":
+        return  # each is compared with what is declared
+    for other in found[1:]:
+        check_columns(place, [other], found[0][1], model=found[0][0])
+
+
+def _footer(place: Place, path: str) -> Any:
+    import pyarrow as pa
+    from pyarrow import orc, parquet
+
+    try:
+        return orc.ORCFile(path).schema if place.format == "orc" else parquet.read_schema(path)
+    except (OSError, pa.ArrowException) as error:
+        raise JobFailed(f"{place.datasetid}: {path} cannot be read as {place.format}: {error}") from error
+
+
+def _arrow_types(schema: Any) -> dict[str, str]:
+    return {field.name: str(field.type) for field in schema}
+
+
+def _spark_types(schema: Any) -> dict[str, str]:
+    """Arrow's types in Spark's words; in Arrow's where Spark has none."""
+    text = (schema.metadata or {}).get(_SPARK_SCHEMA)
+    if text is not None:
+        return {field.name: field.dataType.simpleString() for field in StructType.fromJson(json.loads(text))}
+    return {field.name: _spark_type(field.type) for field in schema}
+
+
+def _spark_type(found: Any) -> str:
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    unsigned = {pa.uint8(): "smallint", pa.uint16(): "int", pa.uint32(): "bigint", pa.uint64(): "decimal(20,0)"}
+    if found in unsigned:
+        return unsigned[found]
+    if pa.types.is_dictionary(found):
+        return _spark_type(found.value_type)
+    try:
+        return str(from_arrow_type(found, prefer_timestamp_ntz=True).simpleString())
+    except Exception:  # noqa: BLE001  a type that only Arrow knows: shown as it is
+        return str(found)
+
+
+# JSON -------------------------------------------------------------------------------------------------------------
+def check_json_keys(place: Place, files: Sequence[str]) -> None:
+    """Raise JobFailed for keys that are not declared in the first rows of a file, and for columns that no row has.
+
+    Spark leaves the former out and makes the latter null. A row may do without a key; a chunk may not.
+    """
+    wanted = dict(place.schema or {})
+    seen: dict[str, str] = {}
+    for path in files:
+        for name in _keys(path):
+            seen.setdefault(name, path)
+    if not seen:
+        return  # no rows, or nothing that is JSON: Spark will say
+    new = {name: path for name, path in seen.items() if name not in wanted}
+    missing = [name for name in wanted if name not in seen and not any(_mentions(path, name) for path in files)]
+    if new or missing:
+        problems = [_missing(name, wanted[name], None) for name in missing]
+        problems += [_new(name, "", None) for name in new]
+        path = next(iter(new.values()), place.locations[0])
+        raise JobFailed(f"{place.datasetid}: {'; '.join(problems)}: {path}")
+
+
+def _keys(path: str) -> dict[str, None]:
+    keys: dict[str, None] = {}
+    try:
+        with open_bytes(path) as file:
+            lines = file.read(SAMPLE_BYTES).removeprefix(b"\xef\xbb\xbf").split(b"\n")
+            for line in lines[:-1] if len(lines) > 1 else lines:
+                keys.update(dict.fromkeys(json.loads(line) if line.strip() else ()))
+    except (ValueError, TypeError, OSError, EOFError):
+        return keys  # what is no JSON is said with its line when Spark meets it
+    return keys
+
+
+def _mentions(path: str, name: str) -> bool:
+    """True when the file holds the key somewhere, as JSON writes it."""
+    forms = {json.dumps(name).encode(), json.dumps(name, ensure_ascii=False).encode()}
+    rest = b""
+    with open_bytes(path) as file:
+        while block := file.read(1 << 20):
+            text = rest + block
+            if any(form in text for form in forms):
+                return True
+            rest = text[-1024:]
+    return False

@@ -1,0 +1,159 @@
+"""Why a chunk's rows could not be read, found out after the read has failed, and only then."""
+
+import io
+import json
+import re
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from opendataflow.errors import DataflowError
+from opendataflow.spark.files_csv import CsvForm, find_form, find_line, find_quote_fault, open_bytes
+from opendataflow.spark.files_local import data_files, merged
+from opendataflow.spark.files_read import DEFAULTS, Part, load_part, read_parts, types_of
+from opendataflow.spark.spark_words import causes, plain_path
+from opendataflow.spark.spec import Place
+
+_BAD = "_dataflow_bad_record"
+_READING = re.compile(r"while reading file (?P<path>.+?)\.?\s*(?:SQLSTATE.*)?\Z", re.DOTALL)
+_MARKS = ("FAILED_READ_FILE", "MALFORMED_RECORD", "_corrupt_record")
+
+
+def explain_read_failure(spark: SparkSession, place: Place, error: BaseException) -> str | None:
+    """A sentence with the file, the number of bad rows and the first of them; None when the error is another.
+
+    Reads the place again, to count: call it when a run has failed and nothing else is waiting.
+    """
+    if isinstance(error, DataflowError):
+        return None
+    said = causes(error)
+    path = next((found for text in said if (found := _path_in(text))), None)
+    if path is None:
+        if not any(mark in text for text in said for mark in _MARKS) or place.format not in ("csv", "json"):
+            return None
+    elif not any(_is_within(path, location) for location in place.locations):
+        return None
+    try:
+        told = _find_quote_fault(place) or _count(spark, place)
+    except Exception:  # noqa: BLE001  the failure is told all the same, with what Spark said of it
+        told = None
+    if told is None and path is not None:
+        told = f"{path} cannot be read: {said[-1]}"
+    return None if told is None else f"{place.datasetid}: {told}"
+
+
+def _path_in(text: str) -> str | None:
+    match = _READING.search(text)
+    return None if match is None else plain_path(match["path"])
+
+
+def _is_within(path: str, location: str) -> bool:
+    return path == location or path.startswith(location.rstrip("/") + "/")
+
+
+# Counting ---------------------------------------------------------------------------------------------------------
+def _find_quote_fault(place: Place) -> str | None:
+    form = _form(place)
+    if form is None:
+        return None
+    paths = (path for location in place.locations for path in data_files(location))
+    found = ((path, find_quote_fault(path, form)) for path in paths)
+    return next((f"{path} {fault}" for path, fault in found if fault), None)
+
+
+def _form(place: Place) -> CsvForm | None:
+    """How to read the file without Spark; None when that cannot be done."""
+    if not place.is_local or place.format != "csv":
+        return None
+    return find_form(merged(DEFAULTS["csv"], place.options))
+
+
+def _count(spark: SparkSession, place: Place) -> str | None:
+    if place.format not in ("csv", "json"):
+        return None
+    rows = bad = 0
+    first = ""
+    for part in read_parts(spark, place):
+        df = _load_leniently(spark, place, part)
+        tally = _tally(df)
+        rows, bad = rows + tally["rows"], bad + (tally["bad"] or 0)
+        if tally["bad"] and not first:
+            first = _describe(place, tally["first"], types_of(df.schema))
+    if not bad:
+        return None
+    return f"{bad} of {rows} rows {'is' if bad == 1 else 'are'} malformed, the first in {first}"
+
+
+def _load_leniently(spark: SparkSession, place: Place, part: Part) -> DataFrame:
+    """The rows with a column that holds the text of those that do not fit."""
+    paths, schema, options = part
+    lenient = merged(options, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD})
+    if schema is None:
+        schema = load_part(spark, place, (paths, None, lenient)).schema
+    fields = [field for field in schema if field.name != _BAD]
+    return load_part(spark, place, (paths, StructType([*fields, StructField(_BAD, StringType())]), lenient))
+
+
+def _tally(df: DataFrame) -> Row:
+    """Rows, bad rows and the first of these: one row, whatever there is to count."""
+    is_bad = F.col(_BAD).isNotNull()
+    # All columns are asked for, because Spark only parses those.
+    first = F.first(F.when(is_bad, F.struct(*[F.col(f"`{name.replace('`', '``')}`") for name in df.columns])), True)
+    by_file = df.groupBy(F.input_file_name().alias("file")).agg(
+        F.count(F.lit(1)).alias("rows"), F.count_if(is_bad).alias("bad"), first.alias("row")
+    )
+    of_first_file = F.min_by(F.struct("file", "row"), F.when(F.col("bad") > 0, F.col("file")))
+    tally = by_file.agg(F.sum("rows").alias("rows"), F.sum("bad").alias("bad"), of_first_file.alias("first")).first()
+    assert tally is not None  # noqa: S101  an aggregate without keys is one row
+    return tally
+
+
+# Describing -------------------------------------------------------------------------------------------------------
+def _describe(place: Place, found: Row, types: Mapping[str, str]) -> str:
+    """File, line and column of one bad row."""
+    path = plain_path(found["file"])
+    parsed = found["row"].asDict()
+    text = parsed.pop(_BAD)
+    declared = {name: type_ for name, type_ in types.items() if name != _BAD}
+    if place.format == "json":
+        return f"{path}{_at(_find_text_line(place, path, text))}: {_json_reason(text, parsed, declared)}"
+    form = _form(place) or CsvForm(",", '"', '"', "utf-8", has_header=True)
+    fields: list[str] = next(form.records(io.StringIO(text, newline="")), [])
+    line = find_line(path, form, fields) if place.is_local else None
+    if len(fields) != len(declared):
+        return f"{path}{_at(line)} has {len(fields)} fields, not {len(declared)}"
+    return f"{path}{_at(line)}: {_mismatch(dict(zip(declared, fields, strict=True)), parsed, declared)}"
+
+
+def _json_reason(text: str, parsed: Mapping[str, Any], declared: Mapping[str, str]) -> str:
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        return f"not JSON: {error}"
+    if not isinstance(values, dict):
+        return "not a JSON object"
+    return _mismatch(values, parsed, declared)
+
+
+def _mismatch(values: Mapping[str, Any], parsed: Mapping[str, Any], declared: Mapping[str, str]) -> str:
+    for name, value in values.items():
+        if name in declared and value not in ("", None) and parsed.get(name) is None:
+            shown = textwrap.shorten(value if isinstance(value, str) else json.dumps(value), 60, placeholder=" …")
+            return f"column {name!r} is declared as {declared[name]}, but is {shown!r}"
+    return "it does not fit the schema"
+
+
+def _find_text_line(place: Place, path: str, text: str) -> int | None:
+    if not place.is_local:
+        return None
+    with open_bytes(path) as file:
+        lines = (line.decode("utf-8-sig", "replace").rstrip("\r\n") for line in file)
+        return next((number for number, line in enumerate(lines, 1) if line == text.rstrip("\r\n")), None)
+
+
+def _at(line: int | None) -> str:
+    return "" if line is None else f" line {line}"

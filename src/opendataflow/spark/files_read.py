@@ -1,0 +1,178 @@
+"""A chunk's files as a DataFrame, strictly: with the declared schema, or failing with what is not as declared."""
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from opendataflow.errors import JobFailed
+from opendataflow.spark.drift import check_columns, check_json_keys, find_footers, twice
+from opendataflow.spark.files_csv import CsvForm, find_form, look
+from opendataflow.spark.files_local import is_true, merged, option, require_files
+from opendataflow.spark.spec import Place
+
+LARGE_BYTES = 64 * 1024 * 1024  # from here it matters that several tasks can read a file
+
+# Directories' names are not data: Spark would make a column of `dataid=00042`, and a number of its value.
+_ANY = {"recursiveFileLookup": True}
+# RFC 4180, as Excel and pandas write it, and strict: Spark's own defaults end a record at a quoted newline, take a
+# backslash for an escape, make what does not fit the schema null, match a declared schema by position only, keep the
+# quotes of `"a"b` as text, do not see surplus fields of a row when no step uses the last column, and do not know
+# infinity as pandas writes it.
+_CSV = {
+    **_ANY, "header": True, "multiLine": True, "escape": '"', "mode": "FAILFAST", "enforceSchema": False,
+    "unescapedQuoteHandling": "RAISE_ERROR", "columnPruning": False,
+    "positiveInf": "inf", "negativeInf": "-inf",
+}  # fmt: skip
+DEFAULTS: dict[str, dict[str, Any]] = {"csv": _CSV, "json": {**_ANY, "mode": "FAILFAST"}}
+_GLOB = str.maketrans({char: f"\\{char}" for char in "{}[]*?\\"})
+
+Part = tuple[list[str], StructType | None, dict[str, Any]]  # paths, their schema, Spark's options
+
+
+def read_chunk(spark: SparkSession, place: Place) -> DataFrame:
+    """The chunk, or a window of chunks, as one DataFrame: with the declared schema, the files' own, or the inferred.
+
+    Raises JobFailed for what is seen without reading the rows: missing files, columns that are not as declared or not
+    the same in all files, a CSV that is not text.
+    """
+    parts = read_parts(spark, place)
+    df = load_part(spark, place, parts[0])
+    for part in parts[1:]:
+        df = df.unionByName(load_part(spark, place, part))
+    if place.format in ("parquet", "orc") and place.schema is not None:
+        check_columns(place, [(place.locations[0], types_of(df.schema))], types_of(parse_schema(ddl(place.schema))))
+    return _decode_binary(df, place) if place.format == "csv" else df
+
+
+def read_parts(spark: SparkSession, place: Place) -> list[Part]:
+    """What is to be read with which schema. More than one: CSV files with the same columns in another order."""
+    files = require_files(place) if place.is_local else None
+    options = merged(DEFAULTS.get(place.format, _ANY), place.options)
+    declared = None if place.schema is None else parse_schema(ddl(place.schema))
+    match place.format:
+        case "csv":
+            return _csv_parts(spark, place, files, options)
+        case "json":
+            if files is not None and place.schema is not None and not is_true(option(options, "multiLine")):
+                check_json_keys(place, files)
+            return [(list(place.locations), declared, options)]
+        case "text":
+            if declared is not None and [field.dataType for field in declared] != [StringType()]:
+                raise JobFailed(f"{place.datasetid}: text has one column, of type string; its schema declares others")
+            return [(list(place.locations), declared, options)]
+        case _:
+            found = None if files is None else find_footers(place, files)
+            if found and declared is not None and place.format == "parquet":
+                check_columns(place, found.types, types_of(declared))
+            return [(list(place.locations), found.schema if found else None, options)]
+
+
+def load_part(spark: SparkSession, place: Place, part: Part) -> DataFrame:
+    paths, schema, options = part
+    reader = spark.read.format(place.format).options(**options)
+    if schema is not None:
+        reader = reader.schema(schema)
+    # A dataid may hold characters that a path pattern gives a meaning.
+    escaped = [path.translate(_GLOB) for path in paths]
+    return reader.load(escaped[0] if len(escaped) == 1 else escaped)
+
+
+def ddl(schema: Mapping[str, str]) -> str:
+    """`{flight: int}` as Spark writes a schema."""
+    return ", ".join(f"`{column.replace('`', '``')}` {type_}" for column, type_ in schema.items())
+
+
+@lru_cache(maxsize=256)
+def parse_schema(text: str) -> StructType:
+    """A schema in Spark's own words; the JVM parses it, and a warm child reads the same ones over and over."""
+    return StructType.fromDDL(text)
+
+
+def types_of(schema: StructType) -> dict[str, str]:
+    return {field.name: field.dataType.simpleString() for field in schema}
+
+
+# CSV --------------------------------------------------------------------------------------------------------------
+def _csv_parts(spark: SparkSession, place: Place, files: Sequence[str] | None, options: dict[str, Any]) -> list[Part]:
+    form = find_form(options)
+    headers: dict[tuple[str, ...], list[str]] = {}
+    if files is not None and form is not None:
+        headers, is_one_line = _headers(place, files, form)
+        if is_one_line and option(place.options, "multiLine") is None:
+            options["multiLine"] = False  # nothing is lost by it, and several tasks can read one file
+    if place.schema is None:
+        options.setdefault("inferSchema", True)
+        _check_alike(place, headers)
+        return [(list(place.locations), None, options)]
+    if not is_true(option(options, "header")):
+        return [(list(place.locations), text_schema(parse_schema(ddl(place.schema))), options)]
+    if not headers and files != []:
+        seen = load_part(spark, place, (list(place.locations), None, options)).columns
+        headers = {tuple(seen): list(place.locations)}
+    for header, paths in headers.items():
+        check_columns(place, [(paths[0], dict.fromkeys(header, ""))], dict.fromkeys(place.schema, ""), in_order=header)
+    if len(headers) <= 1:
+        header = next(iter(headers), ())
+        return [(list(place.locations), _csv_schema(place, header), options)]
+    return [(paths, _csv_schema(place, header), options) for header, paths in headers.items()]
+
+
+def _headers(place: Place, files: Sequence[str], form: CsvForm) -> tuple[dict[tuple[str, ...], list[str]], bool]:
+    """The files by their header, and whether they are large and hold no value that runs over several lines."""
+    headers: dict[tuple[str, ...], list[str]] = {}
+    is_one_line, is_large = True, False
+    for path in files:
+        seen = look(place.datasetid, path, form)
+        if seen is None:
+            return {}, False
+        is_one_line = is_one_line and not seen.may_have_quoted_newlines
+        is_large = is_large or os.path.getsize(path) >= LARGE_BYTES
+        if seen.header and form.has_header:
+            headers.setdefault(seen.header, []).append(path)
+    return headers, is_one_line and is_large and form.encoding in ("utf-8", "ascii")
+
+
+def _check_alike(place: Place, headers: Mapping[tuple[str, ...], list[str]]) -> None:
+    """Undeclared, the first file's columns are all there is to go by."""
+    first = next(iter(headers), ())
+    for header, (path, *_) in headers.items():
+        if problems := twice(header):
+            raise JobFailed(f"{place.datasetid}: {'; '.join(problems)}: {path}")
+        model = headers[first][0]
+        check_columns(place, [(path, dict.fromkeys(header, ""))], dict.fromkeys(first, ""), model=model)
+        if header != first:
+            raise JobFailed(
+                f"{place.datasetid}: {path} has its columns in another order than {model}; "
+                "with a `schema:` they are matched by name"
+            )
+
+
+def _csv_schema(place: Place, header: Sequence[str]) -> StructType:
+    """The declared schema in the order of the file's header: Spark matches a CSV's columns by position only."""
+    declared = parse_schema(ddl(place.schema or {}))
+    return text_schema(StructType([declared[name] for name in header]) if header else declared)
+
+
+def text_schema(schema: StructType) -> StructType:
+    """As a CSV is parsed: binary is base64 there, which is text."""
+    return StructType(
+        [StructField(field.name, StringType()) if field.dataType.typeName() == "binary" else field for field in schema]
+    )
+
+
+def _decode_binary(df: DataFrame, place: Place) -> DataFrame:
+    binary = {name for name, declared in (place.schema or {}).items() if declared.strip().lower() == "binary"}
+    if not binary:
+        return df
+    quoted = {name: f"`{name.replace('`', '``')}`" for name in df.columns}
+    return df.select(
+        [
+            F.to_binary(F.col(text), F.lit("base64")).alias(name) if name in binary else F.col(text)
+            for name, text in quoted.items()
+        ]
+    )

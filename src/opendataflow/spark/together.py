@@ -1,0 +1,216 @@
+"""Several small chunks in one Spark job, each with exactly the result it would have alone.
+
+The files of all chunks are read by one scan with a partition for each file, and the transformations run once. If the
+physical plan moves no row from one partition to another (no shuffle, no union, nothing that counts partitions), then
+every output partition holds the rows of one file, and so of one chunk, and Spark names output files by partition. An
+aggregate, a sort, a window needs a shuffle: such pipelines are produced chunk by chunk, as is whatever else could tell
+chunks apart (variables of the run, actions inside a transformation, rows that depend on chance).
+"""
+
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from pyspark.sql import DataFrame, SparkSession
+
+from opendataflow.errors import JobFailed
+from opendataflow.spark.chunk_environment import Forbidden, chunk_environment
+from opendataflow.spark.files import Written, read_chunk
+from opendataflow.spark.files_local import data_files, fsync, sync
+from opendataflow.spark.files_write import check_writable, describe, save
+from opendataflow.spark.spec import ChunkSpec, Place
+from opendataflow.spark.steps import Steps
+from opendataflow.spark.transformations import Code, apply, load_all
+
+_ONE_FILE_EACH = str(128 * 1024 * 1024)
+# Each file is a partition of its own, and the plan that is looked at is the plan that runs.
+_CONF = {
+    "spark.sql.files.maxPartitionBytes": _ONE_FILE_EACH,
+    "spark.sql.files.openCostInBytes": _ONE_FILE_EACH,
+    "spark.sql.adaptive.enabled": "false",
+}
+# Physical operators that leave every row in its partition.
+_STAYS = frozenset(
+    {
+        "WholeStageCodegenExec", "InputAdapter", "ProjectExec", "FilterExec", "ColumnarToRowExec", "RowToColumnarExec",
+        "GenerateExec", "BroadcastHashJoinExec", "BroadcastNestedLoopJoinExec", "CollectMetricsExec", "ExpandExec",
+        "BatchEvalPythonExec", "ArrowEvalPythonExec", "FileSourceScanExec",
+    }
+)  # fmt: skip
+_BROADCAST = "BroadcastExchangeExec"
+_PARTITION = re.compile(r"part-(\d+)-")
+_TYPED = ("parquet", "orc")
+
+
+class NotShared(JobFailed):
+    """These chunks cannot be produced in one job; each must be produced alone."""
+
+
+def can_share(specs: Sequence[ChunkSpec], codes: Sequence[Code]) -> bool:
+    """True when it is worth trying; what needs the plan is found out later."""
+    first = specs[0]
+    if len(specs) < 2 or first.profile or first.explain or any(not place.is_local for place in first.sources):
+        return False
+    if not str(first.spark.get("master") or "local").startswith("local"):
+        return False
+    # A row that is taken out, or a condition in SQL, is found in the write's own pass, which here has many chunks.
+    if any(check.takes_out_rows or check.kind == "expression" for check in first.checks):
+        return False
+    mine, *others = first.sources
+    if mine.schema is None and mine.format not in (*_TYPED, "text"):
+        return False  # types are guessed from each file
+    chunk_places = {spec.sources[0].location for spec in specs}
+    return (
+        len(chunk_places) == len(specs)
+        and all("\n" not in place for place in chunk_places)
+        and all(list(spec.sources[1:]) == others for spec in specs)
+        and not any(b"environ" in code.source or b"getenv" in code.source for code in codes)
+    )
+
+
+class Together:
+    """One Spark job for these chunks. Whatever is not right about it is an exception, and nothing is published."""
+
+    def __init__(self, spark: SparkSession, specs: Sequence[ChunkSpec], codes: Sequence[Code]) -> None:
+        self._spark, self._specs, self._codes = spark, specs, codes
+        self._context: Any = spark.sparkContext
+        for key, value in _CONF.items():
+            spark.conf.set(key, value)
+
+    @contextlib.contextmanager
+    def environment(self) -> Iterator[None]:
+        """Variables of a single run have no value here: whoever asks for one needs a chunk of its own."""
+        names = {name for spec in self._specs for name in spec.environment}
+        reason = NotShared("a transformation asks for a variable of its run")
+        with chunk_environment({name: Forbidden(reason) for name in names}):
+            yield
+
+    def write(self, steps: Steps) -> dict[int, Written]:
+        """Produce all of them; by run, what was written. A chunk without a row is left out: no file has its types."""
+        df = self._transformed(steps)
+        schema = df.schema
+        first = self._specs[0]
+        check_writable(schema, first.destination)
+        if first.destination.format == "csv" and any(field.dataType.typeName() == "binary" for field in schema):
+            raise NotShared("bytes are encoded chunk by chunk")
+        owners = self._owners(df)
+        folder = f"{_folder(first.destination)}/_together"
+        try:
+            save(df, first.destination, folder)
+            return self._hand_out(folder, owners, df)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _transformed(self, steps: Steps) -> DataFrame:
+        first = self._specs[0]
+        transformations = load_all(self._codes, steps)
+        places = "\n".join(spec.sources[0].location for spec in self._specs)
+        sources = [
+            read_chunk(self._spark, replace(first.sources[0], location=places)),
+            *(read_chunk(self._spark, place) for place in first.sources[1:]),
+        ]
+        group = f"{first.runid} plan"
+        self._context.setLocalProperty("spark.jobGroup.id", group)
+        df = apply(transformations, sources, steps)
+        if self._context.statusTracker().getJobIdsForGroup(group):
+            raise NotShared("a transformation looks at its data")
+        self._context.setLocalProperty("spark.jobGroup.id", str(first.runid))
+        return df
+
+    def _owners(self, df: DataFrame) -> list[ChunkSpec]:
+        """The chunk of each partition; raise NotShared unless every row stays in its file's partition."""
+        execution = df._jdf.queryExecution()
+        if not execution.analyzed().deterministic() or not execution.optimizedPlan().deterministic():
+            raise NotShared("what a transformation does depends on chance, or on the partition")
+        scan = self._find_scan(execution.executedPlan())
+        by_file = {
+            os.path.realpath(path): spec for spec in self._specs for path in data_files(spec.sources[0].location)
+        }
+        owners = []
+        for partition in scan.inputRDD().partitions():
+            files = partition.files()
+            found = {by_file.get(os.path.realpath(_path(file.filePath().toString()))) for file in files}
+            owner = found.pop()
+            if found or owner is None:
+                raise NotShared("a partition holds the rows of several chunks")
+            owners.append(owner)
+        return owners
+
+    def _find_scan(self, plan: Any) -> Any:
+        """The one scan of the chunks' files, below operators that move no rows."""
+        roots = {os.path.realpath(spec.sources[0].location) for spec in self._specs}
+        found: list[Any] = []
+
+        def walk(node: Any, *, is_broadcast: bool) -> None:
+            name = node.getClass().getSimpleName()
+            if name == "FileSourceScanExec":
+                paths = _each(node.relation().location().rootPaths())
+                is_ours = any(_is_within(_path(path.toString()), roots) for path in paths)
+                if is_ours and is_broadcast:
+                    raise NotShared("the chunk is joined with itself")
+                if is_ours or not is_broadcast:
+                    found.append(node)
+            elif name == _BROADCAST:
+                is_broadcast = True
+            elif not is_broadcast and name not in _STAYS:
+                raise NotShared(f"{node.nodeName()} moves rows between partitions")
+            for child in _each(node.children()):
+                walk(child, is_broadcast=is_broadcast)
+
+        walk(plan, is_broadcast=False)
+        if len(found) != 1:
+            raise NotShared(f"{len(found)} scans are joined without a broadcast")
+        return found[0]
+
+    def _hand_out(self, folder: str, owners: Sequence[ChunkSpec], df: DataFrame) -> dict[int, Written]:
+        """Move every file to the run whose rows it holds."""
+        files: dict[int, list[str]] = {}
+        for path in data_files(folder):
+            match = _PARTITION.match(os.path.basename(path))
+            if match is None:
+                raise NotShared(f"Spark wrote {os.path.basename(path)}, which names no partition")
+            files.setdefault(owners[int(match[1])].runid, []).append(path)
+        written = {}
+        for spec in self._specs:
+            mine = files.get(spec.runid, [])
+            if not mine or (spec.destination.single_file and len(mine) > 1):
+                continue
+            if spec.destination.single_file:
+                _move_file(mine[0], spec.destination.location)
+            else:
+                os.makedirs(spec.destination.location, exist_ok=True)
+                for path in mine:
+                    os.rename(path, os.path.join(spec.destination.location, os.path.basename(path)))
+                sync(spec.destination.location)
+            written[spec.runid] = describe(spec.destination, df.schema)
+        return written
+
+
+def _move_file(path: str, target: str) -> None:
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    fsync(path)
+    os.replace(path, target)
+    fsync(os.path.dirname(target))
+
+
+def _folder(place: Place) -> str:
+    return os.path.dirname(place.location) if place.single_file else place.location
+
+
+def _each(sequence: Any) -> list[Any]:
+    return [sequence.apply(number) for number in range(sequence.size())]
+
+
+def _path(uri: str) -> str:
+    """The local path of a file as Spark names it."""
+    return unquote(urlsplit(uri.replace("#", "%23").replace("?", "%3F")).path)
+
+
+def _is_within(path: str, roots: set[str]) -> bool:
+    path = os.path.realpath(path)
+    return path in roots or any(path.startswith(root + "/") for root in roots)
