@@ -1,8 +1,8 @@
 """`from opendataflow import Project`: published data for notebooks and for Spark code of one's own.
 
 >>> from opendataflow import Project
->>> project = Project(".")                                        # the project.yml here or in a folder above
->>> df = project.read(spark, "orders", since="2025-11-01")        # doctest: +SKIP
+>>> project = Project(".")  # the project.yml here, or in a folder above
+>>> df = project.read(spark, "orders", since="2025-11-01")
 """
 
 import contextlib
@@ -63,9 +63,9 @@ class Project:
         `environment` stands for DATAFLOW_ENV and `store` for DATAFLOW_STORE. Raises ConfigurationError when there is no
         such project, environment or store address.
 
-        >>> Project("no/such/folder")  # doctest: +SKIP
+        >>> Project("/", environment="prod")
         Traceback (most recent call last):
-        opendataflow.errors.ConfigurationError: found no project.yml in …
+        opendataflow.errors.ConfigurationError: found no project.yml in / or above
         """
         self._address = _address(os.fspath(path), environment, store)
 
@@ -91,8 +91,8 @@ class Project:
     def datasets(self) -> tuple[str, ...]:
         """The names of the project's datasets, clocks left out.
 
-        >>> project.datasets
-        ('orders',)
+        >>> "orders" in project.datasets
+        True
         """
         from opendataflow.store.listing import list_datasets
 
@@ -112,8 +112,8 @@ class Project:
     def status(self) -> dict[str, Any]:
         """What `dataflow status --json` shows: counts of jobs and datasets, the latest slots, gaps.
 
-        >>> project.status()["datasets"]["orders"]
-        {'READY': 2, 'FAILED': 1}
+        >>> project.status()["datasets"]["orders"]["READY"]
+        2
         """
         from opendataflow.store.overview import overview
 
@@ -237,9 +237,7 @@ def _source(found: "Published", dataset: Dataset, root: str, *, has_pipeline: bo
     place = found.place(dataset, root=root)
     name = f"{dataset.datasetid}/{found.dataid}"
     if place is None:
-        raise UsageError(
-            f"{name} is known by its connection, not by a path; read it with a reader of Spark's own"
-        )
+        raise UsageError(f"{name} is known by its connection, not by a path; read it with a reader of Spark's own")
     if not is_below(place, root):
         told = f"{name}: {place} is not below {root}, the root of this environment"
         raise Refused(told, exit_code=CODES[Question.LOCATION][1])
@@ -291,10 +289,10 @@ def _text(bound: Bound) -> str:
     return bound.isoformat() if isinstance(bound, datetime.date) else str(bound)
 
 
-def _key(dataid: str) -> tuple[str, str]:
+def _key(dataid: str) -> str:
     from opendataflow.domain.partitions import natural_key
 
-    return (dataid, "") if _is_time(dataid) else natural_key(dataid)
+    return dataid if _is_time(dataid) else natural_key(dataid)[0]
 
 
 def _is_time(dataid: str) -> bool:

@@ -5,6 +5,7 @@ DataflowError                     exit
  │   ├─ ConfigurationError          2   project.yml, environment, store address, script file
  │   └─ SecretError                 2   passkey missing or wrong
  ├─ Refused                     10–14   one of the five questions was answered no
+ │   └─ NotReady (api)             10   nothing is published that could be read
  ├─ LeaseLost                       5   this run is no longer the owner; it changed nothing
  ├─ StoreUnavailable               75   the database cannot be reached, or stays busy
  └─ JobFailed                       1   the job ran and failed

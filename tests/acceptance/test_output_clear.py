@@ -1,4 +1,4 @@
-"""`dataflow output clear`: published chunks taken back, and run directories that nobody needs; the store comes first."""
+"""`dataflow output clear`: published chunks taken back, run directories that nobody needs; the store comes first."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ PROJECT = """\
 name: Shop
 environments: {dev: {root: data}}
 datasets:
-  orders: {path: "orders/{dataid}.csv", format: csv, partitions: {daily: 2025-11-01..2025-11-03}}
+  orders: {path: "orders/{dataid}.csv", format: csv, partitions: {daily: 2025-11-01..2025-11-02}}
   priced: {path: priced}
   report: {path: "report/{dataid}.csv", format: csv}
   totals: {path: "sums/totals.csv", format: csv, partitions: none}
@@ -63,7 +63,7 @@ def superseded(project: Project, dataset: str, *argv: str) -> list[int]:
 
 def runs(project: Project, folder: str) -> list[int]:
     place = project.folder / "data" / folder / "_runs"
-    return sorted(int(path.name) for path in place.iterdir()) if place.is_dir() else []
+    return sorted(int(path.name) for path in place.iterdir() if path.name.isdecimal()) if place.is_dir() else []
 
 
 def location(project: Project, dataset: str, dataid: str) -> tuple[str, str | None]:
@@ -190,6 +190,22 @@ def test_files_that_no_run_wrote_stay_where_they_are(shop: Project) -> None:
     assert "was not written by a run and stays" in clear(shop, "priced", DAY, "--yes")
     assert mine.read_text() == "x"
     assert location(shop, "priced", DAY) == ("RESUBMIT", None)
+
+
+def test_a_real_pipeline_makes_again_what_was_cleared(sqlite_project: Project) -> None:
+    shop = made_shop(sqlite_project)
+    shop.write(
+        "pipelines/price/add_price.py", "def run(df):\n    return df.selectExpr('order', 'order * 2 AS price')\n"
+    )
+    for _ in range(2):
+        done = shop.dataflow("run", "price", "--drain", timeout=300)
+        assert done.returncode == 0, done.stderr
+        told = shop.json("preview", "priced", DAY)
+        assert (told["schema"], told["rows"]) == ({"order": "int", "price": "int"}, 1)
+        assert told["preview"] == [{"order": 1, "price": 2}]
+        assert len(runs(shop, f"priced/dataid={DAY}")) == 1
+        assert clear(shop, "priced", "--all", "--yes").startswith("cleared 2 chunks, ")
+        assert runs(shop, f"priced/dataid={DAY}") == []
 
 
 # What nobody needs ----------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from opendataflow.runner.faults import AFTER_CLAIM, AFTER_PUBLISH, BEFORE_PUBLISH, POINTS, WHILE_RUNNING
+from opendataflow.faults import AFTER_CLAIM, AFTER_PUBLISH, BEFORE_PUBLISH, POINTS, WHILE_RUNNING
 from support.jobs import end_of, history, job_status, lines, one_job, processes_of, publishes, runs, wait_until_gone
 from support.processes import wait_for
 from support.projects import RUNJOB, Project

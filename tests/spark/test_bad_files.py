@@ -258,3 +258,26 @@ def test_a_json_key_that_only_later_rows_have_is_not_missing(spark: SparkSession
     source.write_text('{"id": 1}\n' * 60_000 + '{"id": 2, "price": 3.5}\n')
     df = read_chunk(spark, place(source, schema={"id": "int", "price": "double"}))
     assert df.filter("price > 3").count() == 1
+
+
+def test_parquet_of_other_writers_is_compared_as_spark_reads_it(spark: SparkSession, tmp_path: Path) -> None:
+    at = pa.array([0], pa.timestamp("ns"))
+    table = pa.table({"at": at, "name": pa.array(["x"]).dictionary_encode(), "small": pa.array([1], pa.uint8())})
+    schema = {"name": "string", "at": "timestamp", "small": "smallint"}
+    old = tmp_path / "int96.parquet"
+    pyarrow.parquet.write_table(table, old, use_deprecated_int96_timestamps=True)
+    assert read_chunk(spark, place(old, schema=schema)).count() == 1
+    new = tmp_path / "micros.parquet"
+    pyarrow.parquet.write_table(table, new, coerce_timestamps="us")
+    told = refused(spark, place(new, schema=schema))
+    assert told == f"orders: column 'at' is declared as timestamp, but is timestamp_ntz: {new}"
+
+
+@pytest.mark.parametrize("format_", ["csv", "json", "parquet", "orc"])
+def test_a_folder_without_files_is_no_rows_when_a_schema_says_of_what(
+    spark: SparkSession, tmp_path: Path, format_: str
+) -> None:
+    (tmp_path / "chunk").mkdir()
+    df = read_chunk(spark, place(tmp_path / "chunk", format=format_, schema={"id": "int"}))
+    assert (df.columns, df.count()) == (["id"], 0)
+    assert "there is no file in" in refused(spark, place(tmp_path / "chunk", format=format_))

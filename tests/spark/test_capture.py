@@ -52,12 +52,10 @@ def test_output_outside_of_a_chunk_and_after_it_goes_where_it_always_went(capsys
     with chunk_output(log.append):
         left_over = threading.Thread(target=lambda: (late.wait(10), print("late")))
         left_over.start()
-        outsider = ThreadPoolExecutor(1)
         print("inside, without an end", end="")
         assert log == []
     late.set()
     left_over.join(10)
-    outsider.shutdown()
     print("outside")
     assert log == ["inside, without an end"]
     assert capsys.readouterr().out == "late\noutside\n"
@@ -195,3 +193,19 @@ def test_a_forbidden_variable_raises_for_whoever_asks_for_it_or_hands_it_on() ->
         assert os.environ["PATH"]
         assert "RUN_ID" in list(os.environ)
     assert "RUN_ID" not in os.environ
+
+
+def test_a_thread_that_outlives_its_chunk_has_no_variables_of_it_and_a_pool_those_of_each_chunk() -> None:
+    late = threading.Event()
+    seen: list[str | None] = []
+    pool = ThreadPoolExecutor(1)
+    with chunk_environment({"RUN_ID": "7"}):
+        left_over = threading.Thread(target=lambda: (late.wait(10), seen.append(os.getenv("RUN_ID"))))
+        left_over.start()
+        assert pool.submit(os.getenv, "RUN_ID").result(10) == "7"
+    with chunk_environment({"RUN_ID": "8"}):
+        assert pool.submit(os.getenv, "RUN_ID").result(10) == "8"
+        late.set()
+        left_over.join(10)
+    pool.shutdown()
+    assert seen == [None]

@@ -2,18 +2,21 @@
 
 import json
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from opendataflow.domain.checks import FAIL, QUARANTINE, WARN, Check, Finding, passed
 from opendataflow.errors import JobFailed
 from opendataflow.spark import checks as module
 from opendataflow.spark.check_columns import compile_check
-from opendataflow.spark.checks import Audit, audit_files, quarantine_folder, repeated
+from opendataflow.spark.check_counts import repeated
+from opendataflow.spark.checks import Audit, audit_files, quarantine_folder
 from opendataflow.spark.files import read_chunk, write_chunk
 from opendataflow.spark.spec import Place
 
@@ -231,7 +234,7 @@ def test_rows_that_break_a_check_are_left_out_and_kept_beside_with_the_reason(
     folder = f"{place.location}/_quarantine"
     assert [(one.result, one.detail) for one in found] == [
         ("quarantined", f"carrier is null in 1 of 4 rows; they were left out, and are in {folder}"),
-        ("quarantined", f"carrier is not one of AA, UA in 1 of 4 rows; they were left out, and are in {folder}"),
+        ("quarantined", f"carrier is not one of AA, UA in 1 of 4 rows: 'XX'; they were left out, and are in {folder}"),
         ("passed", ""),  # the row that breaks it is not in the chunk
         ("passed", "2 rows"),
     ]
@@ -273,8 +276,20 @@ def test_a_column_that_is_missing_fails_and_takes_nothing_out(spark: SparkSessio
     assert len(kept(spark, place)) == 4
 
 
-def test_rows_that_are_other_ones_the_second_time_fail_the_check(spark: SparkSession, place: Place) -> None:
-    df = spark.range(1000).selectExpr("if(rand() < 0.5, 'AA', null) as carrier", "1 as flight", "0.5D as delay")
+def test_rows_that_are_other_ones_the_second_time_fail_the_check(
+    spark: SparkSession, place: Place, tmp_path: Path
+) -> None:
+    counter = tmp_path / "runs"
+    counter.write_text("")
+
+    def changing(rows: Iterator[Any]) -> Iterator[Any]:
+        with counter.open("a") as file:
+            file.write("x")
+        for batch in rows:
+            batch["carrier"] = None if len(counter.read_text()) < 2 else "AA"
+            yield batch
+
+    df = frame(spark).coalesce(1).mapInPandas(changing, "carrier string, flight int, delay double")
     (found,) = audited(spark, df, place, NOT_NULL._replace(on_fail=QUARANTINE))
     assert found.failed
     assert "transformations must give the same rows each time" in found.detail
@@ -355,14 +370,14 @@ def test_many_branches_of_one_job_are_told_apart(spark: SparkSession, tmp_path: 
     union = None
     for number, audit in enumerate(audits):
         rows = [(None if at < number else "AA", at, 0.0) for at in range(20)]
-        watched = audit.watch(frame(spark, rows))
+        watched = audit.watch(frame(spark, rows)).withColumn("chunk", F.lit(number))
         union = watched if union is None else union.unionAll(watched)
     assert union is not None
-    union.write.parquet(str(tmp_path / "all"))
+    union.write.partitionBy("chunk").parquet(str(tmp_path / "all"))
     for number, audit in enumerate(audits):
-        one, rows_found = audit.findings(spark, place_at(tmp_path / "all"), rows=20)
+        one, counted = audit.findings(spark, place_at(tmp_path / "all" / f"chunk={number}"), rows=20)
         assert one.detail == (f"carrier is null in {number} of 20 rows" if number else "")
-        assert rows_found.detail == "20 rows"
+        assert counted.detail == "20 rows"
 
 
 def test_audits_in_several_threads_do_not_mix(spark: SparkSession, tmp_path: Path) -> None:

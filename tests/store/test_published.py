@@ -1,5 +1,8 @@
 """What is published, as consumers see it, and taking it back, on both stores."""
 
+import threading
+from contextlib import closing
+
 import pytest
 from world import World, job
 
@@ -178,3 +181,41 @@ def test_a_held_job_stays_held_and_its_chunk_closes(world: World) -> None:
     take_back(world.store, mid, make, [DAY])
     assert (world.status("make", DAY), world.chunk("mid", DAY)) == ("HOLD", "RESUBMIT")
     assert world.next("use") is None
+
+
+def test_a_reader_and_a_clearer_at_the_same_moment_never_both_get_the_chunk(world: World) -> None:
+    mid = two_jobs(world)
+    ends: dict[str, list[bool]] = {"reads": [], "clears": []}
+    rounds = [str(number) for number in range(1, 31)]
+    world.ready("feed", *rounds)
+    world.complete("make", *rounds)
+    together = threading.Barrier(2)
+
+    def read() -> None:
+        with closing(world.open(actor="reader")) as store:
+            for dataid in rounds:
+                together.wait()
+                ends["reads"].append(world.claim("use", dataid, store=store) is not None)
+                together.wait()
+
+    def clear() -> None:
+        with closing(world.open(actor="clearer")) as store:
+            make = store.get_job("make", project="p")
+            for dataid in rounds:
+                together.wait()
+                try:
+                    take_back(store, mid, make, [dataid])
+                    ends["clears"].append(True)
+                except Refused:
+                    ends["clears"].append(False)
+                together.wait()
+
+    threads = [threading.Thread(target=one, daemon=True) for one in (read, clear)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert len(ends["reads"]) == len(ends["clears"]) == 30
+    for dataid, read_it, cleared_it in zip(rounds, ends["reads"], ends["clears"], strict=True):
+        assert not (read_it and cleared_it), dataid
+        assert world.chunk("mid", dataid) == ("RESUBMIT" if cleared_it else "READY")

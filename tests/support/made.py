@@ -62,7 +62,10 @@ def begin(store: LoopStore, jobid: str, dataid: str) -> tuple[Job, Claim, str]:
     return job, claim, place
 
 
-def make(project: Project, jobid: str, dataid: str, write: Write, *, schema: str | None = None, fails: str = "") -> int:
+def make(
+    project: Project, jobid: str, dataid: str, write: Write, *, schema: str | None = None, rows: int | None = None,
+    fails: str = "",
+) -> int:  # fmt: skip
     """One run of the pipeline on the dataid, published or failed; its number."""
     with closing(opened(project)) as store:
         row = project.sql(f"SELECT status FROM job_status WHERE jobid = '{jobid}' AND dataid = '{dataid}'")
@@ -74,7 +77,7 @@ def make(project: Project, jobid: str, dataid: str, write: Write, *, schema: str
             store.finish(claim, Result(Ending.FAILED, 1, message=fails))
             return claim.runid
         (output,) = job.outputs
-        manifest = manifest_of(place)._replace(schema=schema)
+        manifest = manifest_of(place)._replace(schema=schema, rows=rows)
         store.finish(claim, Result(Ending.COMPLETE, 0, manifests=((*output.dataset[:2], manifest),)))
         show(output.dataset, place, claim)
         return claim.runid

@@ -11,8 +11,6 @@ from opendataflow.errors import ConfigurationError
 if TYPE_CHECKING:
     from opendataflow.spark.outcome import Outcome
 
-_DEFAULT_SECONDS = 300.0  # spark.validate.TIMEOUT_SECONDS, which --help must not import
-
 
 def add_to(app: typer.Typer) -> None:
     app.command()(validate)
@@ -25,7 +23,7 @@ def validate(
             metavar="[SLUG[.NAME]]…", help="Only these pipelines or transformations; a file's path works too."
         ),
     ] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, metavar="S", help="Seconds for each.")] = _DEFAULT_SECONDS,
+    timeout: Annotated[float | None, typer.Option(min=0.1, metavar="S", help="Seconds for each, else 300.")] = None,
     junit: Annotated[str | None, typer.Option(metavar="FILE", help="Write JUnit XML there as well.")] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show what they print, also when all is well.")
@@ -40,7 +38,7 @@ def validate(
     """
     from opendataflow.project.address import PROJECT_FILE, find_project_folder
     from opendataflow.spark.cases import find_cases
-    from opendataflow.spark.validate import Validation
+    from opendataflow.spark.validate import TIMEOUT_SECONDS, Validation
 
     home = find_project_folder(os.getcwd())
     if home is None:
@@ -49,7 +47,7 @@ def validate(
         )
     cases = find_cases(home, wanted or (), environment=os.environ.get("DATAFLOW_ENV"))
     outcomes: list[Outcome] = []
-    with Validation(timeout_seconds=timeout) as validation:
+    with Validation(timeout_seconds=timeout or TIMEOUT_SECONDS) as validation:
         for outcome in validation.run_all(cases):
             outcomes.append(outcome)
             if not as_json:

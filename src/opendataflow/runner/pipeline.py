@@ -17,6 +17,7 @@ from opendataflow.domain.dataset import Dataset, variable_prefix
 from opendataflow.domain.job import Job
 from opendataflow.domain.run import Claim, Ending, Result
 from opendataflow.errors import ConfigurationError, StoreUnavailable
+from opendataflow.runner.log import MASK, MASKED_FROM
 from opendataflow.runner.runjob import Locations, Step, Tasks, Work
 from opendataflow.runner.shown import show
 from opendataflow.store.loop import LoopStore
@@ -28,11 +29,13 @@ VERSION_SECONDS = 5.0
 
 
 def pipeline_work(
-    job: Job, work_folder: str, *, store: LoopStore, say: Callable[[str], None], asked: dict[str, Any] | None = None
-) -> Work:
+    job: Job, work_folder: str, *, store: LoopStore, say: Callable[[str], None], asked: dict[str, Any] | None = None,
+    secrets: tuple[str, ...] = (),
+) -> Work:  # fmt: skip
     """Run the pipeline's transformations on Spark, each run in a directory of its own.
 
-    `asked` may hold `at_once`, `profile` and `explain`, which win over the pipeline's own.
+    `asked` may hold `at_once`, `profile` and `explain`, which win over the pipeline's own. `secrets` are masked in what
+    is kept of the transformations.
     """
     for link in job.links:
         if link.dataset.location is None and link.dataset.clock is None:
@@ -40,7 +43,7 @@ def pipeline_work(
                 f"pipeline {job.jobid} uses dataset {link.dataset.datasetid}, which has no path; "
                 "pipelines read and write files"
             )
-    made = _Pipeline(job, os.path.join(work_folder, "runs"), store, say, asked or {})
+    made = _Pipeline(job, os.path.join(work_folder, "runs"), store, say, asked or {}, secrets)
     return Work(made.argv, made.manifests, made.reason, made.published, made.tasks())
 
 
@@ -48,8 +51,10 @@ class _Pipeline:
     """What is between the runner and the child: a file for each task, and one for each result."""
 
     def __init__(
-        self, job: Job, folder: str, store: LoopStore, say: Callable[[str], None], asked: dict[str, Any]
-    ) -> None:
+        self, job: Job, folder: str, store: LoopStore, say: Callable[[str], None], asked: dict[str, Any],
+        secrets: tuple[str, ...],
+    ) -> None:  # fmt: skip
+        self._secrets = tuple(secret for secret in secrets if len(secret) >= MASKED_FROM)
         self._job, self._folder, self._store, self._say, self._asked = job, folder, store, say, asked
         (self._output,) = job.outputs
         self._said: dict[int, dict[str, Any]] = {}  # what the child wrote down of runs that are not yet recorded
@@ -101,6 +106,7 @@ class _Pipeline:
             "earlier_rows": self._earlier_rows(claim, checks),
             "profile": bool(self._setting("profile")),
             "explain": bool(self._setting("explain")),
+            "timeout_seconds": job.timeout_seconds,
         }
 
     def _earlier_rows(self, claim: Claim, checks: list[dict[str, Any]]) -> list[int]:
@@ -128,7 +134,7 @@ class _Pipeline:
     def _keep_steps(self, claim: Claim, steps: list[Step]) -> None:
         from opendataflow.store.pipelines import record_steps
 
-        record_steps(self._store, claim, steps)
+        record_steps(self._store, claim, self._masked(steps))
 
     def _ended(self, claim: Claim, steps: list[Step], result: Result) -> None:
         from opendataflow.store.pipelines import record_runs
@@ -143,7 +149,16 @@ class _Pipeline:
         size = result.manifests[0][2].bytes if result.manifests else None
         details = {**self._version, **said, "bytes": size}
         with contextlib.suppress(StoreUnavailable):  # the end itself is tried again, and kept if need be
-            record_runs(self._store, [(claim, details, said.get("steps") or steps)])
+            record_runs(self._store, [(claim, details, self._masked(said.get("steps") or steps))])
+
+    def _masked(self, steps: list[Step]) -> list[Step]:
+        """Without the passwords that a transformation may have printed."""
+        for secret in self._secrets:
+            steps = [
+                {**step, "output": _hidden(step, "output", secret), "error": _hidden(step, "error", secret)}
+                for step in steps
+            ]
+        return steps
 
     def manifests(self, claim: Claim, locations: Locations) -> tuple[tuple[str, str, Manifest], ...]:
         said = self._said[claim.runid] = _read_result(self._result_path(claim))
@@ -166,6 +181,10 @@ class _Pipeline:
 
     def _result_path(self, claim: Claim) -> str:
         return os.path.join(self._folder, f"{claim.runid}.result.json")
+
+
+def _hidden(step: Step, key: str, secret: str) -> str:
+    return str(step.get(key) or "").replace(secret, MASK.decode())
 
 
 def _environment(job: Job, claim: Claim, locations: Locations) -> dict[str, str]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from opendataflow import faults
 from opendataflow.domain.checks import ChecksFailed
 from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.dataset import output_location, path_segment
@@ -13,7 +14,6 @@ from opendataflow.domain.job import Candidate, Job
 from opendataflow.domain.questions import Question, Verdict
 from opendataflow.domain.run import Claim, Ending, Finished, Owner, Result
 from opendataflow.errors import ConfigurationError, LeaseLost, StoreUnavailable
-from opendataflow.runner import faults
 from opendataflow.runner.environment import child_environment
 from opendataflow.runner.guard import Guard
 from opendataflow.runner.log import RunLog, Shown

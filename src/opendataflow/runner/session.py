@@ -69,7 +69,14 @@ class Session:
                 raise UsageError(f"{self.job.jobid} is a pipeline and takes no arguments")
             from opendataflow.runner.pipeline import pipeline_work
 
-            return pipeline_work(self.job, self.address.work, store=self.store, say=self.say, asked=asked)
+            return pipeline_work(
+                self.job,
+                self.address.work,
+                store=self.store,
+                say=self.say,
+                asked=asked,
+                secrets=tuple(self.passwords.values()),
+            )
         if asked:
             raise UsageError(f"{self.job.jobid} is a script; {', '.join(asked)} is for pipelines")
         from opendataflow.runner.script import script_work

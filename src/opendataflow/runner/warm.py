@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from opendataflow import faults
 from opendataflow.domain.job import Job
 from opendataflow.errors import LeaseLost, StoreUnavailable
-from opendataflow.runner import faults
 from opendataflow.runner.guard import Ended, NotStarted
 from opendataflow.runner.runjob import Flight, Outcome, Runner, Taken, Work
 from opendataflow.runner.supervise import (
@@ -126,7 +126,8 @@ class WarmRuns:
             return [*over, *ends]
         self._task += 1
         limit = self._job.timeout_seconds
-        give_up_at = time.monotonic() + limit * len(begun) if limit is not None else float("inf")
+        # A little longer than the child's own limit: where it can, it ends a run without ending the others.
+        give_up_at = time.monotonic() + limit * len(begun) + 1.0 if limit is not None else float("inf")
         for flight in begun:
             self._runs[flight.claim.runid] = _Run(flight, self._task, give_up_at)
         self._tell(line, begun[0])

@@ -13,7 +13,12 @@ from pyspark.sql import SparkSession
 
 from opendataflow.spark.inherit import let_threads_inherit
 
-_session: ContextVar[SparkSession | None] = ContextVar("session", default=None)
+_sessions: ContextVar[list[SparkSession]] = ContextVar("sessions")  # empty once the chunk has ended
+
+
+def _find_session() -> SparkSession | None:
+    sessions = _sessions.get([])
+    return sessions[0] if sessions else None
 
 
 @contextlib.contextmanager
@@ -24,12 +29,14 @@ def use_session(spark: SparkSession) -> Iterator[None]:
     """
     let_threads_inherit()
     _install()
-    token = _session.set(spark)
+    sessions = [spark]
+    token = _sessions.set(sessions)
     try:
         with _active_here(spark):
             yield
     finally:
-        _session.reset(token)
+        _sessions.reset(token)
+        sessions.clear()  # threads that it left behind have a copy of the context
 
 
 def _is_connect(spark: SparkSession) -> bool:
@@ -71,13 +78,13 @@ def _install() -> None:
     get_or_create = SparkSession.Builder.getOrCreate
 
     def chunk_get_active(_cls: type[SparkSession]) -> SparkSession | None:
-        return _session.get() or get_active()
+        return _find_session() or get_active()
 
     def chunk_active(_cls: type[SparkSession]) -> SparkSession:
-        return _session.get() or active()
+        return _find_session() or active()
 
     def chunk_get_or_create(builder: Any) -> SparkSession:
-        session = _session.get()
+        session = _find_session()
         if session is None or _is_connect(session):
             return get_or_create(builder)
         module = SparkSession._get_j_spark_session_module(session._jvm)
@@ -85,7 +92,7 @@ def _install() -> None:
         return session
 
     def chunk_stop(session: SparkSession) -> None:
-        if _session.get() is None:
+        if _find_session() is None:
             stop(session)
         else:
             warnings.warn("spark.stop() was ignored: this Spark also serves other chunks", stacklevel=2)

@@ -23,13 +23,13 @@ def blame(error: BaseException, steps: Steps, home: str, files: Sequence[str] = 
     for file, line in _places(error, home, files):
         step = _find_step(os.path.relpath(file, home), steps)
         if step is not None:
-            _mark(step, steps, _told(error, f"{os.path.relpath(file, home)}:{line}", home))
+            _mark(step, steps, _told(error, f"{os.path.relpath(file, home)}:{line}", home, files))
             return step
     return None
 
 
-def _told(error: BaseException, place: str, home: str) -> str:
-    sentence = explain(error, home=home)
+def _told(error: BaseException, place: str, home: str, files: Sequence[str]) -> str:
+    sentence = explain(error, home=home, files=files)
     return sentence if sentence.startswith(place) else f"{place}: {sentence}"
 
 

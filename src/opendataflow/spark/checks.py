@@ -4,8 +4,9 @@
     written = write_chunk(audit.watch(df), spec.destination, spec.sources)
     findings = audit.findings(spark, spec.destination, rows=written.rows, earlier_rows=spec.earlier_rows)
 
-`watch` puts one Observation under the write: a count for each column of each check, nothing else. Only what that cannot
-say costs another pass, over the written files: `unique` always, and an example of a broken value when there is one.
+`watch` puts one Observation under the write: how many rows there are, and how many break any check at all. When none
+does, that is all there is to know. When some do, another pass over the written files counts them for each check, and
+finds an example. `unique` is always a pass of its own.
 """
 
 import os
@@ -40,7 +41,8 @@ from opendataflow.domain.checks import (
     what_breaks,
 )
 from opendataflow.errors import JobFailed
-from opendataflow.spark.check_columns import Compiled, compile_check, quoted, schema_problems
+from opendataflow.spark.check_columns import Compiled, Condition, compile_check, schema_problems
+from opendataflow.spark.check_counts import Broken, any_of, count_where, look, repeated, staying
 from opendataflow.spark.files import explain_read_failure, read_chunk, write_chunk
 from opendataflow.spark.files_local import data_files
 from opendataflow.spark.spec import Place
@@ -49,7 +51,7 @@ WAIT_SECONDS = 30.0  # Spark gives an observation's numbers a moment after the w
 QUARANTINE_FOLDER = "_quarantine"
 FAILED = "_failed"  # the column that says why a row was taken out
 ROWS_PER_QUARANTINE_FILE = 1_000_000
-_ROWS, _OUT = "rows", "out"  # metrics: all rows, and those that are taken out
+_ROWS, _OUT, _BROKEN = "rows", "out", "broken"  # metrics: all rows, those taken out, those that stay and break a check
 Metrics = dict[str, Any]
 
 
@@ -108,28 +110,40 @@ class Audit:
 
     def _taken_out(self) -> Column | None:
         """True of the rows that some check takes out; None when no check does."""
-        out = None
-        for number, compiled in self._compiled.items():
-            if self.checks[number].takes_out_rows:
-                for condition in compiled.conditions:
-                    out = condition.broken if out is None else out | condition.broken
-        return out
+        return any_of(one.broken for _, one in self._conditions(takes_out_rows=True))
 
     def _metrics(self) -> list[Column]:
-        """Rows, rows taken out, and for each condition how many break it.
+        """Few, since each costs every row: rows, rows taken out, rows that stay and break a check that all must hold.
 
-        Of all rows where breaking it takes them out, else of those that stay: what is published is judged.
+        An expression with a tolerance has a count of its own: rows that break it are nothing unusual.
         """
         out = self._taken_out()
         metrics = [F.count(F.lit(1)).alias(_ROWS)]
         if out is not None:
-            metrics.append(F.count_if(out).alias(_OUT))
-        for number, compiled in self._compiled.items():
-            for at, condition in enumerate(compiled.conditions):
-                stays = None if out is None or self.checks[number].takes_out_rows else ~out
-                broken = condition.broken if stays is None else condition.broken & stays
-                metrics.append(F.count_if(broken).alias(f"{number}.{at}"))
+            metrics.append(count_where(out).alias(_OUT))
+        broken = any_of(one.broken for name, one in self._judged() if not self._is_tolerant(name))
+        if broken is not None:
+            metrics.append(count_where(staying(broken, out)).alias(_BROKEN))
+        for name, one in self._judged():
+            if self._is_tolerant(name):
+                metrics.append(count_where(staying(one.broken, out)).alias(name))
         return metrics
+
+    def _judged(self) -> list[tuple[str, Condition]]:
+        """The conditions of the checks that take nothing out, by name: `2.0` is the first one of the third check."""
+        return self._conditions(takes_out_rows=False)
+
+    def _conditions(self, *, takes_out_rows: bool) -> list[tuple[str, Condition]]:
+        return [
+            (f"{number}.{at}", condition)
+            for number, compiled in self._compiled.items()
+            if self.checks[number].takes_out_rows == takes_out_rows
+            for at, condition in enumerate(compiled.conditions)
+        ]
+
+    def _is_tolerant(self, name: str) -> bool:
+        check = self.checks[int(name.partition(".")[0])]
+        return check.kind == "expression" and check.options["at_least"] < 1
 
     def blame(self, error: BaseException) -> str:
         """When a write failed because the SQL of an expression could not be evaluated: a sentence that says so."""
@@ -154,13 +168,12 @@ class Audit:
         if not metrics or (rows is not None and self._has_metrics and _kept(metrics) != rows):
             metrics = self._counted_again(spark, place, rows)
         kept, out = _kept(metrics) if rows is None else rows, int(metrics.get(_OUT, 0))
-        trouble = self._write_quarantine(place, out) if out else ""
-        examples = self._examples(spark, place, metrics)
+        counts = self._counts(spark, place, metrics)
+        trouble = self._quarantine(spark, place, out, counts) if out else ""
         found = []
         for number, check in enumerate(self.checks):
             if check.kind in ON_EACH_ROW:
-                counted = int(metrics[_ROWS]) if check.takes_out_rows else kept
-                one = self._row_finding(number, metrics, counted, examples, place, trouble)
+                one = self._row_finding(number, counts, kept + out if check.takes_out_rows else kept, place, trouble)
             elif check.kind == "rows":
                 one = count_finding(check, kept, earlier_rows)
             elif check.kind == "unique":
@@ -196,8 +209,7 @@ class Audit:
 
     def _nothing(self) -> Metrics:
         """The numbers of no row at all."""
-        broken = [f"{number}.{at}" for number, one in self._compiled.items() for at in range(len(one.conditions))]
-        return dict.fromkeys([_ROWS, _OUT, *broken], 0)
+        return dict.fromkeys([_ROWS, _OUT, _BROKEN, *(name for name, _ in self._judged())], 0)
 
     def _counted_again(self, spark: SparkSession, place: Place, rows: int | None) -> Metrics:
         """The same numbers by a pass of their own: over what was written, or over all rows where some were left out."""
@@ -212,33 +224,29 @@ class Audit:
         """What was written, with the types that it had."""
         return read_chunk(spark, _as_written(place, self._schema))
 
-    def _examples(self, spark: SparkSession, place: Place, metrics: Metrics) -> dict[str, str]:
-        """A broken value for each condition that has one, all of them by one pass; only when something failed."""
-        wanted = {
-            f"{number}.{at}": F.first(F.when(condition.broken, condition.shown), ignorenulls=True)
-            for number, compiled in self._compiled.items()
-            if not self.checks[number].takes_out_rows
-            for at, condition in enumerate(compiled.conditions)
-            if condition.shown is not None and metrics.get(f"{number}.{at}")
-        }
-        if not wanted:
-            return {}
-        row = self._read_back(spark, place).agg(*(value.alias(name) for name, value in wanted.items())).head()
-        return {name: text for name, text in (row.asDict() if row else {}).items() if text is not None}
+    def _counts(self, spark: SparkSession, place: Place, metrics: Metrics) -> dict[str, Broken]:
+        """For each condition that a staying row breaks, how many do, and one of the values: one pass over the files."""
+        counts = {name: Broken(int(metrics[name])) for name, _ in self._judged() if metrics.get(name)}
+        if not metrics.get(_BROKEN):
+            return counts
+        found = look(self._read_back(spark, place), self._judged())
+        if not found and self._before is not None:  # what the format does not keep, such as parts of a second
+            found = look(self._before, self._judged())
+        return found or dict.fromkeys([name for name, _ in self._judged()], Broken(int(metrics[_BROKEN])))
 
     # One check --------------------------------------------------------------------------------------------------------
     def _row_finding(
-        self, number: int, metrics: Metrics, rows: int, examples: dict[str, str], place: Place, trouble: str
-    ) -> Finding:
+        self, number: int, counts: Mapping[str, Broken], rows: int, place: Place, trouble: str
+    ) -> Finding:  # fmt: skip
         check, compiled = self.checks[number], self._compiled[number]
         if check.kind == "expression":
-            return self._expression_finding(check, int(metrics[f"{number}.0"]), rows, place, trouble)
+            return self._expression_finding(check, counts.get(f"{number}.0", Broken(0)).rows, rows, place, trouble)
         problems = []
         for at, condition in enumerate(compiled.conditions):
-            if count := int(metrics[f"{number}.{at}"]):
-                example = examples.get(f"{number}.{at}")
-                told = "" if example is None else f": '{brief(example)}'"
-                problems.append(f"{condition.what} in {count} of {rows} rows{told}")
+            broken = counts.get(f"{number}.{at}")
+            if broken is not None:
+                told = "" if broken.example is None else f": '{brief(broken.example)}'"
+                problems.append(f"{condition.what} in {broken.rows} of {rows} rows{told}")
         if compiled.problems or not (problems and check.takes_out_rows):
             on_fail = FAIL if check.takes_out_rows else None  # nothing that rows could be taken out for
             return new_finding(check, [*compiled.problems, *problems], on_fail=on_fail)
@@ -303,31 +311,31 @@ class Audit:
         return [f"{', '.join(keys)} repeats an earlier row in {row['repeated']} rows: ({brief(values)})"]
 
     # Quarantine -------------------------------------------------------------------------------------------------------
-    def _write_quarantine(self, place: Place, count: int) -> str:
-        """Write the rows that were left out; what is wrong with that, if anything is."""
-        if self._before is None or (out := self._taken_out()) is None:
+    def _quarantine(self, spark: SparkSession, place: Place, count: int, counts: dict[str, Broken]) -> str:
+        """Write the rows that were left out and count them for each check; what is wrong with that, if anything is."""
+        out, before = self._taken_out(), self._before
+        if out is None or before is None:
             return ""
         if FAILED in self._schema.names:
-            raise JobFailed(
-                f"a column is named {FAILED}, which quarantined rows get as a column of their own; rename it"
-            )
-        names = [
-            F.when(condition.broken, F.lit(f"{self.checks[number]}: {condition.what}"))
-            for number, compiled in self._compiled.items()
-            if self.checks[number].takes_out_rows
-            for condition in compiled.conditions
+            raise JobFailed(f"a column is named {FAILED}, which quarantined rows get from their checks; rename it")
+        conditions = self._conditions(takes_out_rows=True)
+        why = [
+            F.when(one.broken, F.lit(f"{self.checks[int(name.partition('.')[0])]}: {one.what}"))
+            for name, one in conditions
         ]
-        bad = self._before.where(out).withColumn(FAILED, F.concat_ws("; ", *names))
         folder = Place(
             datasetid=place.datasetid, location=quarantine_folder(place), format="parquet", options={}, schema=None
         )
+        bad = before.where(out).withColumn(FAILED, F.concat_ws("; ", *why))
         written = write_chunk(bad.repartition(1 + count // ROWS_PER_QUARANTINE_FILE), folder, ())
-        if written.rows is not None and written.rows != count:
-            return (
-                f"{count} rows were left out, but {written.rows} were found when they were to be kept; "
-                "transformations must give the same rows each time"
-            )
-        return ""
+        counts |= look(read_chunk(spark, folder), conditions)
+        if written.rows is None or written.rows == count:
+            return ""
+        counts.setdefault(conditions[0][0], Broken(count))
+        return (
+            f"{count} rows were left out, but {written.rows} were found when they were to be kept; "
+            "transformations must give the same rows each time"
+        )
 
 
 def audit_files(
@@ -351,17 +359,6 @@ def audit_files(
         told = audit.blame(error) or explain_read_failure(spark, place, error) or _first_line(error)
         unread = Finding(READABLE, False, False, printable(told))
         return (unread, *(skipped(check, "the rows could not be read to their end") for check in kept))
-
-
-def repeated(df: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """One row: how many rows repeat an earlier one in these columns, and one of the keys that do."""
-    columns = [F.col(quoted(key)) for key in keys]
-    present = df.select(*columns)
-    for column in columns:
-        present = present.where(column.isNotNull())
-    groups = present.groupBy(*columns).agg(F.count(F.lit(1)).alias("__rows")).where("__rows > 1")
-    example = F.first(F.struct(*(column.cast("string") for column in columns)))
-    return groups.agg(F.sum(F.col("__rows") - 1).alias("repeated"), example.alias("example"))
 
 
 def quarantine_folder(place: Place) -> str:

@@ -30,19 +30,35 @@ def forbidden(error: Exception) -> Forbidden:
 
 _DELETED = None
 _Changes = dict[str, str | Forbidden | None]
-_changes: ContextVar[_Changes | None] = ContextVar("changes", default=None)
+
+
+class _Chunk:
+    """A chunk's changes; once it has ended, threads that it left behind see the process's variables."""
+
+    def __init__(self, changes: _Changes) -> None:
+        self.changes = changes
+        self.is_open = True
+
+
+_chunk: ContextVar[_Chunk | None] = ContextVar("chunk", default=None)
+
+
+def _find_changes() -> _Changes | None:
+    chunk = _chunk.get()
+    return chunk.changes if chunk is not None and chunk.is_open else None
 
 
 @contextlib.contextmanager
 def chunk_environment(variables: Mapping[str, str | Forbidden]) -> Iterator[None]:
     """This thread, and those it starts, see these variables over the process's own."""
-    changes: _Changes = dict(variables)
+    chunk = _Chunk(dict(variables))
     with _installed():
-        token = _changes.set(changes)
+        token = _chunk.set(chunk)
         try:
             yield
         finally:
-            _changes.reset(token)
+            _chunk.reset(token)
+            chunk.is_open = False
 
 
 class ChunkEnviron(MutableMapping[str, str]):
@@ -52,7 +68,7 @@ class ChunkEnviron(MutableMapping[str, str]):
         self.process = process
 
     def __getitem__(self, key: str) -> str:
-        changes = _changes.get()
+        changes = _find_changes()
         if changes is not None and key in changes:
             value = changes[key]
             if value is _DELETED:
@@ -63,7 +79,7 @@ class ChunkEnviron(MutableMapping[str, str]):
         return self.process[key]
 
     def __setitem__(self, key: str, value: str) -> None:
-        changes = _changes.get()
+        changes = _find_changes()
         if changes is None:
             self.process[key] = value
             return
@@ -75,7 +91,7 @@ class ChunkEnviron(MutableMapping[str, str]):
         changes[key] = value
 
     def __delitem__(self, key: str) -> None:
-        changes = _changes.get()
+        changes = _find_changes()
         if changes is None:
             del self.process[key]
             return
@@ -83,7 +99,7 @@ class ChunkEnviron(MutableMapping[str, str]):
         changes[key] = _DELETED
 
     def __iter__(self) -> Iterator[str]:
-        changes = _changes.get() or {}
+        changes = _find_changes() or {}
         return iter([key for key in {**self.process, **changes} if changes.get(key, "") is not _DELETED])
 
     def __len__(self) -> int:
@@ -114,13 +130,13 @@ _ENV_POSITION = 10  # of `env` among the arguments of Popen
 
 
 def _popen_with_changes(process: Any, *args: Any, **kwargs: Any) -> None:
-    if _changes.get() is not None and len(args) <= _ENV_POSITION and kwargs.get("env") is None:
+    if _find_changes() is not None and len(args) <= _ENV_POSITION and kwargs.get("env") is None:
         kwargs["env"] = os.environ.copy()
     _popen(process, *args, **kwargs)
 
 
 def _system_with_changes(command: Any) -> int:
-    if _changes.get() is None:
+    if _find_changes() is None:
         return _system(command)
     code = subprocess.call(command, shell=True)  # noqa: S602  what os.system is
     return code << 8 if code >= 0 else -code  # as wait() tells it

@@ -44,7 +44,7 @@ def read_chunk(spark: SparkSession, place: Place) -> DataFrame:
     df = load_part(spark, place, parts[0])
     for part in parts[1:]:
         df = df.unionByName(load_part(spark, place, part))
-    if place.format in ("parquet", "orc") and place.schema is not None:
+    if place.format in ("parquet", "orc") and place.schema is not None and parts[0][1] is None:
         check_columns(place, [(place.locations[0], types_of(df.schema))], types_of(parse_schema(ddl(place.schema))))
     return _decode_binary(df, place) if place.format == "csv" else df
 
@@ -54,6 +54,11 @@ def read_parts(spark: SparkSession, place: Place) -> list[Part]:
     files = require_files(place) if place.is_local else None
     options = merged(DEFAULTS.get(place.format, _ANY), place.options)
     declared = None if place.schema is None else parse_schema(ddl(place.schema))
+    if files == [] and declared is None and place.format != "text":
+        where = ", ".join(place.locations)
+        raise JobFailed(
+            f"{place.datasetid}: there is no file in {where}, and no `schema:` that says what there would be"
+        )
     match place.format:
         case "csv":
             return _csv_parts(spark, place, files, options)
@@ -66,6 +71,8 @@ def read_parts(spark: SparkSession, place: Place) -> list[Part]:
                 raise JobFailed(f"{place.datasetid}: text has one column, of type string; its schema declares others")
             return [(list(place.locations), declared, options)]
         case _:
+            if files == []:
+                return [(list(place.locations), declared, options)]
             found = None if files is None else find_footers(place, files)
             if found and declared is not None and place.format == "parquet":
                 check_columns(place, found.types, types_of(declared))

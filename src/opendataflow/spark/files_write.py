@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,24 +55,22 @@ def write_chunk(df: DataFrame, place: Place, sources: Sequence[Place]) -> Writte
     """
     schema = df.schema
     check_writable(schema, place)
-    if place.format == "csv":
-        df = _encode_binary(df, schema)
     if place.single_file:
         _write_one_file(df, place)
     else:
-        most = most_files(place, sources, cores=_cores(df))
+        most = most_files(place, sources, cores=lambda: _cores(df))
         save(df if most is None else df.coalesce(most), place, place.location)
         if place.is_local:
             sync(place.location)
     return describe(place, schema)
 
 
-def most_files(place: Place, sources: Sequence[Place], *, cores: int) -> int | None:
+def most_files(place: Place, sources: Sequence[Place], *, cores: Callable[[], int]) -> int | None:
     """How many tasks may write; None when that is left to Spark.
 
     Known from the input alone: the output's size is only known when it is written, and asking for it (a count, a
     rebalance) costs a pass over the data: of 5 million rows, 50 s with a rebalance, 13 s without. Never fewer than
-    cores and a multiple of them, since joining tasks joins their work, too: 3 tasks on 2 cores took 18 s, 4 took 13.
+    cores and a multiple of them, since joining tasks joins their work, too.
     """
     forced = option(place.options, "files")
     if forced is not None:
@@ -80,7 +78,10 @@ def most_files(place: Place, sources: Sequence[Place], *, cores: int) -> int | N
     total = total_bytes(sources)
     if total is None:
         return None
-    return 1 if total <= SMALL_BYTES else -(-total // (FILE_BYTES * cores)) * cores
+    if total <= SMALL_BYTES:
+        return 1
+    at_once = cores()
+    return -(-total // (FILE_BYTES * at_once)) * at_once
 
 
 def check_writable(schema: StructType, place: Place) -> None:
@@ -113,8 +114,10 @@ def _cannot(type_: DataType) -> str:
 def save(df: DataFrame, place: Place, path: str, **more: Any) -> None:
     """Write files of the place's format and options there, as many as there are partitions."""
     defaults = {"maxRecordsPerFile": MAX_RECORDS_PER_FILE, **_DEFAULTS.get(place.format, {})}
-    if place.format == "csv" and len(df.columns) == 1:
-        defaults["nullValue"] = '""'  # a row that is nothing but null would be an empty line, which is no row
+    if place.format == "csv":
+        if len(df.columns) == 1:
+            defaults["nullValue"] = '""'  # a row that is nothing but null would be an empty line, which is no row
+        df = _encode_binary(df)
     options = merged(defaults, place.options) | more
     try:
         df.write.format(place.format).mode("overwrite").options(**options).save(path)
@@ -150,9 +153,9 @@ def _write_one_file(df: DataFrame, place: Place) -> None:
     fsync(os.path.dirname(folder))
 
 
-def _encode_binary(df: DataFrame, schema: StructType) -> DataFrame:
+def _encode_binary(df: DataFrame) -> DataFrame:
     """Bytes as base64, as in JSON; Spark would write `[00 FF]`."""
-    binary = [field.name for field in schema if field.dataType.typeName() == "binary"]
+    binary = [field.name for field in df.schema if field.dataType.typeName() == "binary"]
     if not binary:
         return df
     encoded = {name: F.base64(F.col(f"`{name.replace('`', '``')}`")) for name in binary}

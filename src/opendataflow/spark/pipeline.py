@@ -13,6 +13,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from opendataflow import faults
 from opendataflow.domain.checks import Finding
 from opendataflow.errors import JobFailed
 from opendataflow.spark.active_session import use_session
@@ -106,9 +107,11 @@ class Task:
                 if told := audit.blame(error):
                     raise JobFailed(told) from error
                 raise
+            faults.point(faults.CHILD_WRITTEN)
             chunk.findings = audit.findings(
                 spark, spec.destination, rows=chunk.written.rows, earlier_rows=spec.earlier_rows
             )
+            faults.point(faults.CHILD_AUDITED)
 
     @contextlib.contextmanager
     def _surrounded(self, spark: SparkSession, spec: ChunkSpec) -> Iterator[None]:
@@ -137,6 +140,8 @@ class Task:
                 written = together.write(chunk.steps)
         except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it was, alone it is told to its own run
             self._end_if_jvm_ended(error, first)
+            why = explain(error, home=first.home)
+            self._hear(first, progress=f"these {len(specs)} chunks are produced one by one: {why}")
             return
         for spec in specs:
             if spec.runid in written:
@@ -150,7 +155,7 @@ class Task:
         by_run = {spec.runid: spec for spec in specs}
         try:
             with Progress(self._spark, specs[0], self._hear):
-                results = run_pandas(self._spark, specs, self._codes)
+                results = run_pandas(self._spark, specs, self._codes, timeout_seconds=specs[0].timeout_seconds)
         except Exception as error:  # noqa: BLE001
             self._end_if_jvm_ended(error, specs[0])
             for spec in specs:
@@ -161,9 +166,9 @@ class Task:
             yield spec, self._audited(spec, said, specs[0])
 
     def _audited(self, spec: ChunkSpec, said: Result, first: ChunkSpec) -> Result:
-        for step in said["steps"]:
-            if step["output"]:
-                self._hear(spec, stream=1, text=step["output"])
+        for text in (said["output"], *(step["output"] for step in said["steps"])):
+            if text:
+                self._hear(spec, stream=1, text=text)
         result = {
             **said, "engine": PANDAS, "application": _application(self._spark), "findings": [], "plan": None,
             "job_runid": first.runid,
@@ -212,13 +217,14 @@ class Task:
     def _failed(self, spark: SparkSession, chunk: _Chunk, error: BaseException) -> Result:
         """Tell it in one sentence, and whose line it was."""
         spec, home = chunk.spec, chunk.spec.home
-        blame(error, chunk.steps, home)
+        files = [code.path for code in self._codes]
+        blame(error, chunk.steps, home, files)
         sentence = ""
         if not isinstance(error, JobFailed):
             for place in spec.sources:
                 with contextlib.suppress(Exception):  # a second look that fails changes nothing about the first error
                     sentence = sentence or explain_read_failure(spark, place, error) or ""
-        sentence = sentence or explain(error, home=home, files=[code.path for code in self._codes])
+        sentence = sentence or explain(error, home=home, files=files)
         self._hear(spec, stream=2, text=f"{user_traceback(error, home=home)}{spec.name}: {sentence}\n")
         return self._result(chunk, sentence)
 

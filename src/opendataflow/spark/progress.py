@@ -1,5 +1,6 @@
 """Progress of long chunks: which Spark job belongs to which run, and how far its stages are."""
 
+import contextvars
 import threading
 import time
 from collections.abc import Callable
@@ -65,7 +66,7 @@ def _watch(progress: Progress) -> None:
         _open.add(progress)
         if _watcher is None:
             _watcher = threading.Thread(target=_look_now_and_then, name="progress", daemon=True)
-            _watcher.start()
+            contextvars.Context().run(_watcher.start)  # it is nobody's chunk
 
 
 def _forget(progress: Progress) -> None:

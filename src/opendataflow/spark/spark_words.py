@@ -67,7 +67,7 @@ def one_line(text: str) -> str:
     """The words of a message: without Java's stack, Spark's plan and Spark's own account of the place."""
     words: list[str] = []
     for line in text.strip().splitlines():
-        if line.startswith(("\tat ", "== ", "'", "+- ")):
+        if words and line.startswith(("\tat ", "== ", "'", "+- ")):
             break
         words += line.split()
     return textwrap.shorten(" ".join(words), 600, placeholder=" …").rstrip(" ;")

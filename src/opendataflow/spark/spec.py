@@ -68,6 +68,7 @@ class ChunkSpec:
     earlier_rows: tuple[int, ...] = ()  # of the chunks before this one, the nearest first, for checks that compare
     profile: bool = False  # keep rows and seconds of each transformation, at the cost of running it apart
     explain: bool = False  # keep Spark's plan
+    timeout_seconds: float | None = None  # of one run
 
     @property
     def name(self) -> str:
@@ -91,6 +92,7 @@ def chunk_spec(fields: Mapping[str, Any]) -> ChunkSpec:
         earlier_rows=tuple(fields.get("earlier_rows") or ()),
         profile=bool(fields.get("profile")),
         explain=bool(fields.get("explain")),
+        timeout_seconds=fields.get("timeout_seconds"),
     )
 
 

@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import shutil
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -114,7 +115,7 @@ class Together:
             read_chunk(self._spark, replace(first.sources[0], location=places)),
             *(read_chunk(self._spark, place) for place in first.sources[1:]),
         ]
-        group = f"{first.runid} plan"
+        group = uuid.uuid4().hex  # of jobs that must not be
         self._context.setLocalProperty("spark.jobGroup.id", group)
         df = apply(transformations, sources, steps)
         if self._context.statusTracker().getJobIdsForGroup(group):
@@ -122,14 +123,14 @@ class Together:
         self._context.setLocalProperty("spark.jobGroup.id", str(first.runid))
         return df
 
-    def _owners(self, df: DataFrame) -> list[ChunkSpec]:
-        """The chunk of each partition; raise NotShared unless every row stays in its file's partition."""
+    def _owners(self, df: DataFrame) -> list[int]:
+        """The run of each partition; raise NotShared unless every row stays in its file's partition."""
         execution = df._jdf.queryExecution()
         if not execution.analyzed().deterministic() or not execution.optimizedPlan().deterministic():
             raise NotShared("what a transformation does depends on chance, or on the partition")
         scan = self._find_scan(execution.executedPlan())
         by_file = {
-            os.path.realpath(path): spec for spec in self._specs for path in data_files(spec.sources[0].location)
+            os.path.realpath(path): spec.runid for spec in self._specs for path in data_files(spec.sources[0].location)
         }
         owners = []
         for partition in scan.inputRDD().partitions():
@@ -167,14 +168,14 @@ class Together:
             raise NotShared(f"{len(found)} scans are joined without a broadcast")
         return found[0]
 
-    def _hand_out(self, folder: str, owners: Sequence[ChunkSpec], df: DataFrame) -> dict[int, Written]:
+    def _hand_out(self, folder: str, owners: Sequence[int], df: DataFrame) -> dict[int, Written]:
         """Move every file to the run whose rows it holds."""
         files: dict[int, list[str]] = {}
         for path in data_files(folder):
             match = _PARTITION.match(os.path.basename(path))
             if match is None:
                 raise NotShared(f"Spark wrote {os.path.basename(path)}, which names no partition")
-            files.setdefault(owners[int(match[1])].runid, []).append(path)
+            files.setdefault(owners[int(match[1])], []).append(path)
         written = {}
         for spec in self._specs:
             mine = files.get(spec.runid, [])

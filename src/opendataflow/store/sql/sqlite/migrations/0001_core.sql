@@ -92,12 +92,14 @@ CREATE TABLE job_input (
 ) WITHOUT ROWID;
 CREATE INDEX job_input_of ON job_input (project, jobid, job_dataid, position);
 
+-- Checks of a status are written out: of a list longer than two, SQLite makes a table, at every insert and update.
 CREATE TABLE job_status (
     project      TEXT NOT NULL,
     jobid        TEXT NOT NULL,
     dataid       TEXT NOT NULL CHECK (dataid <> ''),
     status       TEXT NOT NULL DEFAULT 'PENDING'
-                 CHECK (status IN ('PENDING', 'RUNNING', 'COMPLETE', 'FAILED', 'RESUBMIT', 'HOLD')),
+                 CHECK (status = 'PENDING' OR status = 'RUNNING' OR status = 'COMPLETE'
+                        OR status = 'FAILED' OR status = 'RESUBMIT' OR status = 'HOLD'),
     waiting      INTEGER NOT NULL DEFAULT 0, -- its own input chunks that are not READY; only ever moved by one
     unmapped     INTEGER NOT NULL DEFAULT 0, -- 1: its rows in job_input are still to be made
     again        INTEGER NOT NULL DEFAULT 0 CHECK (again IN (0, 1)),
@@ -136,7 +138,9 @@ CREATE TABLE datastatus (
     locktype     TEXT NOT NULL DEFAULT 'OUT' CHECK (locktype IN ('IN', 'OUT')),
     reader       TEXT NOT NULL DEFAULT '',   -- IN rows: the run that reads
     jobid        TEXT NOT NULL DEFAULT '',
-    status       TEXT NOT NULL CHECK (status IN ('PENDING', 'RUNNING', 'READY', 'FAILED', 'RESUBMIT', 'HOLD')),
+    status       TEXT NOT NULL CHECK (
+                 status = 'PENDING' OR status = 'RUNNING' OR status = 'READY' OR
+                 status = 'FAILED' OR status = 'RESUBMIT' OR status = 'HOLD'),
     version      INTEGER,                    -- the published version: a run's id, or the token of an assertion
     location     TEXT,
     fingerprint  TEXT,
@@ -171,7 +175,8 @@ CREATE TABLE run (
     attempt       INTEGER NOT NULL,
     forced        INTEGER NOT NULL DEFAULT 0, -- 1: a person ran it against the answers
     status        TEXT NOT NULL DEFAULT 'RUNNING'
-                  CHECK (status IN ('RUNNING', 'COMPLETE', 'FAILED', 'RESUBMIT', 'LOST')),
+                  CHECK (status = 'RUNNING' OR status = 'COMPLETE' OR status = 'FAILED'
+                         OR status = 'RESUBMIT' OR status = 'LOST'),
     owner         TEXT NOT NULL,
     host          TEXT NOT NULL,
     pid           INTEGER NOT NULL,
