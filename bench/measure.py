@@ -12,8 +12,10 @@ def seconds(action: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def interleaved(actions: dict[str, Callable[[], object]], *, times: int, warm_up: int = 2) -> dict[str, list[float]]:
-    """Run each action once per round, in turn, so that a noisy minute hits all of them."""
+def interleaved(
+    actions: dict[str, Callable[[], object]], *, times: int, warm_up: int = 2, before: Callable[[], object] | None = None
+) -> dict[str, list[float]]:
+    """Run each action once per round, in turn, so that a noisy minute hits all of them; `before` each, untimed."""
     for _ in range(warm_up):
         for action in actions.values():
             action()
@@ -21,8 +23,16 @@ def interleaved(actions: dict[str, Callable[[], object]], *, times: int, warm_up
     for round_ in range(times):
         names = list(actions) if round_ % 2 == 0 else list(reversed(actions))
         for name in names:
+            if before is not None:
+                before()
             found[name].append(seconds(actions[name]))
     return found
+
+
+def pair_ratio(name: str, over: list[float], under: list[float]) -> float:
+    """The median of the ratios of each round: what slowed a whole round down is in both. Printed with quartiles."""
+    ratios = [one / other for one, other in zip(over, under, strict=True)]
+    return show(name, ratios, unit="  ", scale=1.0)
 
 
 def show(name: str, values: list[float], *, unit: str = "ms", scale: float = 1000.0) -> float:

@@ -40,6 +40,8 @@ TOLD = {
     ),
     "validate_extract": Told([1], {"validate": {TODAY: "COMPLETE"}, "extract": {TODAY: "COMPLETE"}}),
     "two_inputs": Told([10, 10], {"price": {"2025-11-01": "COMPLETE", "2025-11-02": "COMPLETE"}}),
+    "leads": Told([], {"clean_leads": {"full": "COMPLETE"}}),
+    "flights": Told([10, 10], {}),
 }
 
 
@@ -82,7 +84,7 @@ def run_commands(commands: list[str], folder: Path, env: dict[str, str]) -> list
     script = "\n".join(f"{command}\nprintf '\\036%s\\n' $?" for command in commands)
     done = subprocess.run(
         ["sh", "-c", script], cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, timeout=120,
+        stderr=subprocess.STDOUT, text=True, timeout=250,
     )  # fmt: skip
     *parts, rest = re.split(r"\x1e(\d+)\n", done.stdout)
     assert (len(parts), rest) == (2 * len(commands), ""), f"the shell ended early:\n{done.stdout}"
@@ -142,7 +144,7 @@ def utc_today() -> str:
     return datetime.datetime.now(datetime.UTC).date().isoformat()
 
 
-@pytest.mark.parametrize("name", ["load_file", "validate_extract", "two_inputs"])
+@pytest.mark.parametrize("name", ["load_file", "validate_extract", "two_inputs", "leads", "flights"])
 def test_the_example_does_what_its_readme_says(name: str, tmp_path: Path) -> None:
     run_example(name, tmp_path)
 

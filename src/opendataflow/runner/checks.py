@@ -88,6 +88,13 @@ def audited(
         beat=beat,
     )  # fmt: skip
     keep(checked.findings)
+    return judged(dataset, dataid, manifest, checked, say=say)
+
+
+def judged(
+    dataset: Dataset, dataid: str, manifest: Manifest, checked: Checked, *, say: Callable[[str], None]
+) -> Manifest:
+    """The manifest with what its checks saw, or raise ChecksFailed. Warnings are said."""
     for remark in remarks(checked.findings):
         say(f"{dataset.datasetid}/{dataid}: {remark}")
     if not passed(checked.findings):

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from opendataflow.domain.checks import Checked, Finding
 from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.dataset import Dataset, variable_prefix
 from opendataflow.domain.job import Job
@@ -89,7 +90,7 @@ class _Pipeline:
     def _spec(self, claim: Claim, locations: Locations) -> dict[str, Any]:
         """Everything the child needs to produce this chunk; opendataflow.spark.spec reads it."""
         job, output = self._job, self._output.dataset
-        checks = [*(json.loads(output.definition or "{}").get("checks") or ()), *(job.definition.get("checks") or ())]  # type: ignore[misc]
+        checks = self._checks()
         sources = [link.dataset for link in job.inputs if link.dataset.clock is None]
         return {
             "home": job.home,
@@ -163,11 +164,30 @@ class _Pipeline:
     def manifests(self, claim: Claim, locations: Locations) -> tuple[tuple[str, str, Manifest], ...]:
         said = self._said[claim.runid] = _read_result(self._result_path(claim))
         output = self._output.dataset
-        manifest = _manifest(locations[output[:2]] or "", said)
-        from opendataflow.runner.script import audit_output
-
-        manifest = audit_output(output, claim, manifest, root=self._job.root, store=self._store, say=self._say)
+        manifest = self._audited(claim, _manifest(locations[output[:2]] or "", said), said["findings"])
         return ((output.project, output.datasetid, manifest),)
+
+    def _audited(self, claim: Claim, manifest: Manifest, found: list[list[Any]] | None) -> Manifest:
+        """The manifest after the checks, or raise ChecksFailed; what was found is kept."""
+        checks, output = self._checks(), self._output.dataset
+        if not checks:
+            return manifest
+        from opendataflow.runner.checks import judged
+        from opendataflow.runner.script import audit_output, keep_findings
+
+        if found is None:  # one of many small chunks of a Spark job: nobody has looked at its files yet
+            definition = json.dumps({**json.loads(output.definition or "{}"), "checks": checks})
+            checked = output._replace(definition=definition)
+            return audit_output(checked, claim, manifest, root=self._job.root, store=self._store, say=self._say)
+        findings = tuple(Finding(*one) for one in found)
+        keep_findings(self._store, output, claim, findings)
+        return judged(output, claim.dataid, manifest, Checked(findings), say=self._say)
+
+    def _checks(self) -> list[dict[str, Any]]:
+        """Of the destination, and then the pipeline's own."""
+        declared = json.loads(self._output.dataset.definition or "{}").get("checks") or ()
+        own: Any = self._job.definition.get("checks") or ()
+        return [*declared, *own]
 
     def reason(self, claim: Claim) -> str:
         try:

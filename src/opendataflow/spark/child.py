@@ -1,8 +1,8 @@
 """The supervised child: `python -m opendataflow.spark.child` produces chunks in one warm Spark, several at a time.
 
 For each task it reads a line `{"task": path}` from its standard input; the file holds the specs of one or more runs,
-and where the result of each goes. On file descriptor 3 it sends JSON lines: what a run printed, how far its
-transformations are, and at its end `{"run": 7, "code": 0}` once the chunk is written and its result file says what
+and where the result of each goes. On file descriptor 3 it sends JSON lines: that Spark has begun with a run, what it
+printed, how far its transformations are, and at its end `{"run": 7, "code": 0}` once the chunk is written and its result file says what
 was, or `"code": 1` after a sentence, which is also the `error` of the result file. It ends when its input does. When
 Spark's JVM is killed under it, it ends by the same signal: a death, not a failure of the user's code.
 """
@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ if TYPE_CHECKING:  # pyspark takes its time; what is wrong with the code is said
 
 ANSWERS_FD = 3
 MOST_AT_ONCE = 64
+_INTERNAL = 70
 
 
 def main() -> int:
@@ -106,7 +108,15 @@ class WarmSpark:
 
 
 def _serve(warm: WarmSpark, channel: Channel, path: str) -> None:
-    """One task: each of its runs gets its result file and its answer, whatever happens."""
+    """One task. Whatever happens, the runner hears of each of its runs, or that this process is no more."""
+    try:
+        _serve_task(warm, channel, path)
+    except BaseException:  # noqa: BLE001  in a thread nobody would hear of it, and the runner would wait for ever
+        traceback.print_exc(file=sys.__stderr__)
+        os._exit(_INTERNAL)
+
+
+def _serve_task(warm: WarmSpark, channel: Channel, path: str) -> None:
     try:
         with open(path, encoding="utf-8") as file:
             task = json.load(file)
@@ -115,38 +125,65 @@ def _serve(warm: WarmSpark, channel: Channel, path: str) -> None:
         return  # meant for a child that died before it read it
     specs = [chunk_spec(fields) for fields in task["specs"]]
     results = {spec.runid: result for spec, result in zip(specs, task["results"], strict=True)}
+    served_by = os.getpid()
 
     def done(spec: ChunkSpec, result: dict[str, Any]) -> None:
-        write_atomically(results.pop(spec.runid), result)
+        if os.getpid() != served_by:
+            os._exit(1)  # a copy that the user's code forked came back here: its end is not the run's
+        write_atomically(results[spec.runid], result)
+        del results[spec.runid]
         channel.send(spec.runid, code=1 if result.get("error") else 0)
 
     def hear(spec: ChunkSpec, **fields: Any) -> None:
         channel.send(spec.runid, **fields)
 
+    def end_if_jvm_ended(error: BaseException, spec: ChunkSpec) -> None:
+        _end_if_jvm_ended(error, spec, results)
+
     try:
-        _produce(warm, specs, done, hear)
-    except (Exception, SystemExit) as error:  # noqa: BLE001  the user's code must not decide how this process ends
+        _produce(warm, specs, done, hear, end_if_jvm_ended)
+    except BaseException as error:  # noqa: BLE001  the user's code must not decide how this process ends
         for spec in specs:
             if spec.runid in results:
-                done(spec, {"error": _told(error, spec, hear), "steps": []})
+                end_if_jvm_ended(error, spec)
+                _fail(spec, error, done, hear)
 
 
-def _produce(warm: WarmSpark, specs: list[ChunkSpec], done: Callable[..., None], hear: Callable[..., None]) -> None:
+def _produce(
+    warm: WarmSpark, specs: list[ChunkSpec], done: Callable[..., None], hear: Callable[..., None],
+    end_if_jvm_ended: Callable[[BaseException, ChunkSpec], None],
+) -> None:  # fmt: skip
     from opendataflow.spark.pipeline import Task, read_codes
 
     codes = read_codes(specs[0])  # first: what is missing is said without waiting for Spark
-    task = Task(warm.session(specs[0]), codes, hear=hear, end_if_jvm_ended=_end_if_jvm_ended)
-    for spec, result in task.run(specs):
+    spark = warm.session(specs[0])
+    for spec in specs:
+        hear(spec, begun=True)
+    for spec, result in Task(spark, codes, hear=hear, end_if_jvm_ended=end_if_jvm_ended).run(specs):
         done(spec, result)
 
 
-def _end_if_jvm_ended(error: BaseException, spec: ChunkSpec) -> None:
+def _fail(spec: ChunkSpec, error: BaseException, done: Callable[..., None], hear: Callable[..., None]) -> None:
+    from opendataflow.spark.explain import explain, user_traceback
+
+    sentence = explain(error, home=spec.home)
+    hear(spec, stream=2, text=f"{user_traceback(error, home=spec.home)}{spec.name}: {sentence}\n")
+    try:
+        done(spec, {"error": sentence, "steps": []})
+    except OSError:  # a full disk, perhaps: then the log is what tells it
+        hear(spec, code=1)
+
+
+def _end_if_jvm_ended(error: BaseException, spec: ChunkSpec, results: dict[int, str]) -> None:
     """Without its JVM this process is of no use: end as the JVM did, whatever Python made of it."""
     end = _find_end_of_jvm(error)
     if end is None:
         return
     _say(f"{spec.name}: {end}")
     if end.signal is None:
+        for path in results.values():
+            with contextlib.suppress(OSError):
+                write_atomically(path, {"error": str(end), "steps": []})
         os._exit(1)
     if end.signal != signal.SIGKILL:
         signal.signal(end.signal, signal.SIG_DFL)
@@ -157,15 +194,6 @@ def _find_end_of_jvm(error: BaseException) -> "JvmEnd | None":
     from opendataflow.spark.jvm import find_end, find_process, looks_cut_off
 
     return find_end(find_process(), wait_seconds=5.0 if looks_cut_off(error) else 0.0)
-
-
-def _told(error: BaseException, spec: ChunkSpec, hear: Callable[..., None]) -> str:
-    from opendataflow.spark.explain import explain, user_traceback
-
-    _end_if_jvm_ended(error, spec)
-    sentence = explain(error, home=spec.home)
-    hear(spec, stream=2, text=f"{user_traceback(error, home=spec.home)}{spec.name}: {sentence}\n")
-    return sentence
 
 
 def _say(text: str) -> None:
