@@ -13,7 +13,11 @@ def seconds(action: Callable[[], object]) -> float:
 
 
 def interleaved(
-    actions: dict[str, Callable[[], object]], *, times: int, warm_up: int = 2, before: Callable[[], object] | None = None
+    actions: dict[str, Callable[[], object]],
+    *,
+    times: int,
+    warm_up: int = 2,
+    before: Callable[[], object] | None = None,
 ) -> dict[str, list[float]]:
     """Run each action once per round, in turn, so that a noisy minute hits all of them; `before` each, untimed."""
     for _ in range(warm_up):

@@ -6,7 +6,6 @@ Each run starts a JVM, which takes seconds: a test here tells a whole story.
 import json
 import os
 import signal
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
+from support.pipelines import find_child, find_jvm, gone
 from support.projects import DATAFLOW, Project
 
 DAY, NEXT, THIRD = "2025-11-01", "2025-11-02", "2025-11-03"
@@ -218,11 +218,10 @@ class SlowRun:
         give_up = time.monotonic() + 90
         while time.monotonic() < give_up:
             if any((path / "_temporary").exists() for path in runs.glob("*") if path.name not in before):
-                below = descendants(self.runner.pid)
-                self.jvm = next(
-                    pid for pid, command in below.items() if "org.apache.spark.deploy.SparkSubmit" in command
-                )
-                self.child = next(pid for pid, command in below.items() if "-m opendataflow.spark.child" in command)
+                jvm, child = find_jvm(self.runner.pid), find_child(self.runner.pid)
+                assert jvm is not None
+                assert child is not None
+                self.jvm, self.child = jvm, child
                 return
             assert self.runner.poll() is None, self.runner.communicate()
             time.sleep(0.05)
@@ -231,32 +230,6 @@ class SlowRun:
     def end(self) -> tuple[int, str]:
         _, stderr = self.runner.communicate(timeout=60)
         return self.runner.returncode, stderr
-
-
-def descendants(pid: int) -> dict[int, str]:
-    """Living processes below this one: pid → command line."""
-    listed = subprocess.run(["ps", "-e", "-o", "pid=,ppid=,args=", "-ww"], capture_output=True, text=True, check=True)
-    rows = [line.split(None, 2) for line in listed.stdout.splitlines()]
-    found: dict[int, str] = {}
-    parents = {pid}
-    while parents:
-        below = {int(row[0]): row[2] for row in rows if int(row[1]) in parents}
-        found |= below
-        parents = set(below)
-    return found
-
-
-def gone(pid: int) -> bool:
-    give_up = time.monotonic() + 5
-    while time.monotonic() < give_up:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
-        except OSError:
-            return True
-        if state == "Z":
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def test_killed_while_writing_it_dies_whole_and_the_next_run_heals(shop: Project) -> None:

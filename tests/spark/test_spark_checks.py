@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -16,8 +17,9 @@ from opendataflow.errors import JobFailed
 from opendataflow.spark import checks as module
 from opendataflow.spark.check_columns import compile_check
 from opendataflow.spark.check_counts import repeated
-from opendataflow.spark.checks import Audit, audit_files, quarantine_folder
+from opendataflow.spark.checks import Audit, audit_files
 from opendataflow.spark.files import read_chunk, write_chunk
+from opendataflow.spark.quarantine import quarantine_folder
 from opendataflow.spark.spec import Place
 
 SCHEMA = {"carrier": "string", "flight": "int", "delay": "double"}
@@ -388,6 +390,51 @@ def test_audits_in_several_threads_do_not_mix(spark: SparkSession, tmp_path: Pat
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(work, range(8)))
     assert [one[0].detail for one in found] == ["", *(f"carrier is null in {n} of 10 rows" for n in range(1, 8))]
+
+
+# Footers --------------------------------------------------------------------------------------------------------------
+def test_what_footers_answer_is_not_counted_in_the_pass(spark: SparkSession, place: Place) -> None:
+    by_footers = (
+        Check("not_null", {"columns": ["flight"]}), Check("between", {"columns": {"flight": [1, 3], "delay": [-4, 9]}}),
+        Check("rows", {"min": 4}), Check("partition", {"column": "day"}),
+    )  # fmt: skip
+    df = frame(spark).selectExpr("*", "date '2013-01-01' as day")
+    audit = Audit(by_footers, dataid="2013-01-01", schema=None, place=place)
+    assert audit.watch(df) is df
+    written = write_chunk(df, place, ())
+    found: list[tuple[Finding, ...]] = []
+    assert jobs_of(spark, lambda: found.append(audit.findings(spark, place, rows=written.rows))) == 0
+    assert results(found[0]) == ["passed"] * 4
+    wrong = Audit((by_footers[1],), dataid="2013-01-02", schema=None, place=place)
+    wrong.checks[0].options["columns"]["delay"] = [-4, 8.5]
+    wrong.watch(df)
+    (found_wrong,) = wrong.findings(spark, place, rows=4)
+    assert found_wrong.detail == "delay is not between -4 and 8.5 in 1 of 4 rows: '9.0'"
+
+
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_a_nan_is_found_wherever_it_stands(spark: SparkSession, place: Place, position: int) -> None:
+    delays = [1.0, 2.0]
+    delays.insert(position, float("nan"))
+    df = frame(spark, [("AA", at, delay) for at, delay in enumerate(delays)]).coalesce(1)
+    (found,) = audited(spark, df, place, BETWEEN)
+    assert found.detail == "delay is not between -10 and 5 in 1 of 3 rows: 'NaN'"
+
+
+@pytest.mark.parametrize("type_", ["timestamp", "timestamp_ntz", "date", "int", "float"])
+def test_files_without_statistics_are_read(spark: SparkSession, place: Place, type_: str) -> None:
+    Path(place.location).mkdir()
+    values = "0" if type_ in ("int", "float") else "'2013-01-01'"
+    df = frame(spark).selectExpr(f"if(flight = 1, null, cast({values} as {type_})) as x").coalesce(1)
+    bounds = [0, 1] if type_ in ("int", "float") else ["2013-01-01", "2013-01-02"]
+    checks = (Check("not_null", {"columns": ["x"]}), Check("between", {"columns": {"x": bounds}}))
+    audit = Audit(checks, dataid="2013-01-01", schema=None, place=place)
+    audit.watch(df)
+    for statistics in (True, False):
+        table = df.toArrow()
+        parquet.write_table(table, Path(place.location, "x.parquet"), write_statistics=statistics)
+        found = audit.findings(spark, place, rows=4)
+        assert [one.detail for one in found] == ["x is null in 1 of 4 rows", ""]
 
 
 # Plans ----------------------------------------------------------------------------------------------------------------

@@ -35,19 +35,27 @@ from opendataflow.runner.supervise import (
     pump,
 )
 
-Take = Callable[[int], list[Taken]]  # up to so many claims; none: nothing can be claimed now
+# Up to so many claims, the lowest of this moment if so asked; none: nothing can be claimed now.
+Take = Callable[[int, bool], list[Taken]]
+
+START_SECONDS = 300.0  # in which Spark must have started; a chunk's own time begins then
 
 
 class _Run:
-    """A run in the child's hands."""
+    """A run in the child's hands. `limit_seconds` is for its whole task."""
 
-    __slots__ = ("changed", "flight", "give_up_at", "next_beat", "task", "why_ended")
+    __slots__ = ("changed", "flight", "give_up_at", "limit_seconds", "next_beat", "task", "why_ended")
 
-    def __init__(self, flight: Flight, task: int, give_up_at: float) -> None:
-        self.flight, self.task, self.give_up_at = flight, task, give_up_at
+    def __init__(self, flight: Flight, task: int, limit_seconds: float) -> None:
+        self.flight, self.task, self.limit_seconds = flight, task, limit_seconds
+        self.give_up_at = time.monotonic() + START_SECONDS + limit_seconds
         self.next_beat = flight.lease_from + flight.claim.lease_seconds / 3
         self.why_ended: ChildEnd | None = None
         self.changed = False
+
+    def begin(self) -> None:
+        """From now on its time counts: until now the child may have been starting Spark."""
+        self.give_up_at = time.monotonic() + self.limit_seconds
 
     @property
     def deadline(self) -> float:
@@ -76,19 +84,28 @@ class WarmRuns:
     def run_one(self, taken: Taken) -> Outcome:
         """This run, to its end."""
         given = [[taken]]
-        (outcome,) = self.run(lambda _limit: given.pop() if given else [])
+        (outcome,) = self.run(lambda _limit, _anew: given.pop() if given else [])
         return outcome
 
     def run(self, take: Take) -> Iterator[Outcome]:
         """What `take` gives, several at a time, until it gives nothing more and all have ended."""
         while True:
-            while self._has_room() and (taken := take(1 if self._suspects else self._tasks.per_task)):
+            while self._has_room() and (taken := self._take(take)):
                 if taken[0].claim.dataid not in self._suspects:
                     self._suspects.clear()  # others have taken them: the lowest come first
                 yield from self._launch(taken)
             if not self._runs:
                 return
             yield from self._wait()
+
+    def _take(self, take: Take) -> list[Taken]:
+        try:
+            # What was just handed back is the lowest again, which an earlier look ahead does not know.
+            return take(1, True) if self._suspects else take(self._tasks.per_task, False)
+        except StoreUnavailable:
+            if not self._runs:
+                raise
+            return []  # those that run go on as long as their leases last, and may see it come back
 
     def stop_taking(self) -> None:
         self._stop = True
@@ -99,8 +116,8 @@ class WarmRuns:
         return self._stop or self._signals.received is not None or self._guard.is_gone
 
     def _has_room(self) -> bool:
-        if self.has_stopped or self._kill_at != float("inf"):
-            return False
+        if self.has_stopped or any(run.why_ended is not None for run in self._runs.values()):
+            return False  # the child is being ended
         busy = len({run.task for run in self._runs.values()})
         return busy < (1 if self._suspects else self._tasks.at_once)
 
@@ -122,14 +139,15 @@ class WarmRuns:
             self._tasks.begun([flight.claim for flight in begun])
             line = self._tasks.write([(flight.claim, flight.locations) for flight in begun])
         except (OSError, StoreUnavailable) as error:
-            ends = (self._runner.conclude(self._job, self._work, flight, NotRun(str(error))) for flight in begun)
-            return [*over, *ends]
+            is_away = isinstance(error, StoreUnavailable)
+            end = GivenBack(f"the store is away: {error}") if is_away else NotRun(str(error))
+            return [*over, *(self._runner.conclude(self._job, self._work, flight, end) for flight in begun)]
         self._task += 1
         limit = self._job.timeout_seconds
         # A little longer than the child's own limit: where it can, it ends a run without ending the others.
-        give_up_at = time.monotonic() + limit * len(begun) + 1.0 if limit is not None else float("inf")
+        seconds = limit * len(begun) + 1.0 if limit is not None else float("inf")
         for flight in begun:
-            self._runs[flight.claim.runid] = _Run(flight, self._task, give_up_at)
+            self._runs[flight.claim.runid] = _Run(flight, self._task, seconds)
         self._tell(line, begun[0])
         faults.point(faults.WHILE_RUNNING)
         return over
@@ -178,7 +196,8 @@ class WarmRuns:
         pump(self._guard, log, to_the_end=bool(events))
         done = self._listen(to_the_end=bool(events))
         if events is None:
-            return [*done, *self._end_all(killed_with(self._guard))]
+            end = killed_with(self._guard)
+            return [*done, *self._end_all(end if len(self._runs) == 1 else self._blameless("lost its guard"))]
         for event in events:
             match event:
                 case NotStarted(reason):
@@ -268,6 +287,8 @@ class WarmRuns:
                 run.flight.log.write(message["stream"], message["text"].encode("utf-8", "backslashreplace"))
             elif "progress" in message:
                 self._runner.say(f"{self._job.jobid}/{run.flight.claim.dataid}: {message['progress']}")
+            elif "begun" in message:
+                run.begin()
             elif "step" in message:
                 run.flight.steps[message["step"]["position"]] = message["step"]
                 run.changed = True
@@ -294,13 +315,13 @@ class WarmRuns:
             now, reason = time.monotonic(), "the lease could not be renewed in time, so the job was ended"
             for run in self._runs.values():
                 run.why_ended = Lost(reason) if now >= run.deadline else run.why_ended
-            return self._end_all(GivenBack("another run of the same Spark child lost its lease"))
+            return self._end_all(GivenBack("the Spark child was ended: a lease was not renewed in time"))
         unblamed = [run for run in self._runs.values() if run.why_ended is None]
+        if len(self._runs) > len(unblamed):
+            return self._end_all(GivenBack("the Spark child was ended because of another run"))
         how = f"exited {event.exit_code}" if event.exit_code is not None else f"was killed by signal {event.signal}"
         if len(unblamed) > 1:
             return self._end_all(self._blameless(how))
-        if len(self._runs) > len(unblamed):
-            return self._end_all(GivenBack("the Spark child was ended because of another run"))
         return self._end_all(Exited(event.exit_code) if event.exit_code is not None else Killed(event.signal or 0))
 
     def _blameless(self, how: str) -> ChildEnd:
@@ -313,11 +334,16 @@ def drained(runner: Runner, job: Job, tidy: Callable[[], Any]) -> tuple[Take, li
     """A `take` that claims whatever can be claimed; the list holds why it last could not."""
     why: list[Outcome] = []
 
-    def take(limit: int) -> list[Taken]:
+    def take(limit: int, anew: bool) -> list[Taken]:
         tidy()
         taken: list[Taken] = []
         while len(taken) < limit:
-            found = runner.take_next(job)
+            try:
+                found = runner.take(job, None) if anew else runner.take_next(job)
+            except StoreUnavailable:
+                if not taken:
+                    raise
+                break
             if isinstance(found, Outcome):
                 why[:] = [found]
                 break

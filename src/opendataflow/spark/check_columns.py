@@ -33,6 +33,7 @@ from opendataflow.domain.types import (
     number,
     plain_name,
 )
+from opendataflow.spark.footers import Within
 
 
 class Condition(NamedTuple):
@@ -41,6 +42,8 @@ class Condition(NamedTuple):
     what: str  # what a row is that breaks it
     broken: Column
     shown: Column | None = None  # the value to name, as text
+    column: str = ""
+    within: Within | None = None  # where the extent of the column, as footers tell it, is answer enough
 
 
 class Compiled(NamedTuple):
@@ -114,6 +117,29 @@ def _values(name: str, schema: StructType, csv_null: str | None) -> _Values:
     if csv_null is not None and kind == TEXT:
         values = F.nullif(values, F.lit(csv_null))
     return _Values(name, values, kind, type_.simpleString(), isinstance(type_, TimestampNTZType))
+
+
+def _within(column: _Values, check: Check, dataid: str) -> Within | None:
+    """The same check as a condition on the column's lowest and highest value, and on its nulls."""
+    times = column.kind in (DATE, TIMESTAMP)
+    if "." in column.name or not (times or column.kind == INTEGER or column.type in ("float", "double")):
+        return None  # nested, or of a type whose extent is not kept, or not to the last digit
+    if check.kind == "not_null":
+        return Within(may_be_null=False)
+    if check.kind == "between":
+        low, high = (_bound(bound, times=times) for bound in check.options["columns"][column.name])
+        return Within(low, high)
+    slot = slot_of(dataid, None) if check.kind == "partition" and times else None
+    if slot is None:
+        return None
+    start, end = (one.replace(tzinfo=None) for one in slot)
+    return Within(_day(start) if column.kind == DATE else start, below=end, may_be_null=False)
+
+
+def _bound(bound: Any, *, times: bool) -> Any:
+    if bound is None or type(bound) is int:
+        return bound
+    return moment(bound) if times else number(bound)
 
 
 # One function for each kind: the condition, or what is wrong whatever the rows are ------------------------------------

@@ -4,9 +4,10 @@
     written = write_chunk(audit.watch(df), spec.destination, spec.sources)
     findings = audit.findings(spark, spec.destination, rows=written.rows, earlier_rows=spec.earlier_rows)
 
-`watch` puts one Observation under the write: how many rows there are, and how many break any check at all. When none
-does, that is all there is to know. When some do, another pass over the written files counts them for each check, and
-finds an example. `unique` is always a pass of its own.
+Most of `not_null`, `between` and `partition` is answered by the footers of the Parquet files that were written. For the
+others `watch` puts one Observation under the write: how many rows there are, and how many break any check at all. When
+none does, that is all there is to know. When some do, another pass over the written files counts them for each check,
+and finds an example. `unique` is always a pass of its own.
 """
 
 import os
@@ -43,14 +44,13 @@ from opendataflow.domain.checks import (
 from opendataflow.errors import JobFailed
 from opendataflow.spark.check_columns import Compiled, Condition, compile_check, schema_problems
 from opendataflow.spark.check_counts import Broken, any_of, count_where, look, repeated, staying
-from opendataflow.spark.files import explain_read_failure, read_chunk, write_chunk
+from opendataflow.spark.files import explain_read_failure, read_chunk
 from opendataflow.spark.files_local import data_files
+from opendataflow.spark.footers import find_extents
+from opendataflow.spark.quarantine import quarantine_folder, quarantine_place, write_quarantine
 from opendataflow.spark.spec import Place
 
 WAIT_SECONDS = 30.0  # Spark gives an observation's numbers a moment after the write, and sometimes never
-QUARANTINE_FOLDER = "_quarantine"
-FAILED = "_failed"  # the column that says why a row was taken out
-ROWS_PER_QUARANTINE_FILE = 1_000_000
 _ROWS, _OUT, _BROKEN = "rows", "out", "broken"  # metrics: all rows, those taken out, those that stay and break a check
 Metrics = dict[str, Any]
 
@@ -64,6 +64,7 @@ class Audit:
         self.checks = tuple(checks)
         self._dataid, self._declared = dataid, schema
         self._format = place.format if place is not None else "parquet"
+        self._has_footers = place is not None and place.is_local and place.format == "parquet"
         self._options = dict(place.options) if place is not None else {}
         self._schema = StructType()
         self._compiled: dict[int, Compiled] = {}
@@ -84,7 +85,7 @@ class Audit:
             if check.kind in ON_EACH_ROW
         }
         self._check_expressions(df)
-        if not self._has_metrics:
+        if not self._is_watched:
             return df
         self._observation = Observation()
         try:
@@ -95,10 +96,14 @@ class Audit:
         return watched if out is None else watched.where(~out)
 
     @property
-    def _has_metrics(self) -> bool:
-        return any(one.conditions for one in self._compiled.values()) or any(
-            check.kind == "rows" for check in self.checks
-        )
+    def _is_watched(self) -> bool:
+        """True when something must be counted while it is written."""
+        counts_rows = any(check.kind == "rows" for check in self.checks) and self._format not in ("parquet", "orc")
+        in_pass = any(not self._is_in_footers(one) for _, one in self._judged())
+        return counts_rows or in_pass or self._takes_out
+
+    def _is_in_footers(self, condition: Condition) -> bool:
+        return self._has_footers and condition.within is not None
 
     def _check_expressions(self, df: DataFrame) -> None:
         for number, compiled in self._compiled.items():
@@ -121,10 +126,11 @@ class Audit:
         metrics = [F.count(F.lit(1)).alias(_ROWS)]
         if out is not None:
             metrics.append(count_where(out).alias(_OUT))
-        broken = any_of(one.broken for name, one in self._judged() if not self._is_tolerant(name))
+        judged = [(name, one) for name, one in self._judged() if not self._is_in_footers(one)]
+        broken = any_of(one.broken for name, one in judged if not self._is_tolerant(name))
         if broken is not None:
             metrics.append(count_where(staying(broken, out)).alias(_BROKEN))
-        for name, one in self._judged():
+        for name, one in judged:
             if self._is_tolerant(name):
                 metrics.append(count_where(staying(one.broken, out)).alias(name))
         return metrics
@@ -163,9 +169,8 @@ class Audit:
         `rows`: how many were written, if the files' footers say. Rows that were taken out are written to
         quarantine_folder(place) now.
         """
-        is_needed = self._takes_out or (self._has_metrics and rows != 0)
-        metrics = self._observed() if is_needed else self._nothing()
-        if not metrics or (rows is not None and self._has_metrics and _kept(metrics) != rows):
+        metrics = self._seen(rows)
+        if not metrics or (rows is not None and _kept(metrics) != rows):
             metrics = self._counted_again(spark, place, rows)
         kept, out = _kept(metrics) if rows is None else rows, int(metrics.get(_OUT, 0))
         counts = self._counts(spark, place, metrics)
@@ -188,12 +193,18 @@ class Audit:
         return any(self.checks[number].takes_out_rows and one.conditions for number, one in self._compiled.items())
 
     # The numbers ------------------------------------------------------------------------------------------------------
-    def _observed(self) -> Metrics:
+    def _seen(self, rows: int | None) -> Metrics:
+        """The numbers, as far as they are known without another pass; empty when they are not."""
+        if rows == 0 and not self._takes_out:
+            return self._nothing()
+        if self._observation is not None:
+            return self._observed(self._observation)
+        is_needed = any(check.kind == "rows" or check.kind in ON_EACH_ROW for check in self.checks)
+        return {} if rows is None and is_needed else {**self._nothing(), _ROWS: rows or 0}
+
+    def _observed(self, observation: Observation) -> Metrics:
         """The observation's numbers; empty when Spark gives none: it drops the node where it knows there is no row."""
-        if self._observation is None:
-            return {}
         got: list[Metrics] = []
-        observation = self._observation
 
         def get() -> None:
             try:
@@ -227,12 +238,23 @@ class Audit:
     def _counts(self, spark: SparkSession, place: Place, metrics: Metrics) -> dict[str, Broken]:
         """For each condition that a staying row breaks, how many do, and one of the values: one pass over the files."""
         counts = {name: Broken(int(metrics[name])) for name, _ in self._judged() if metrics.get(name)}
-        if not metrics.get(_BROKEN):
+        if not metrics.get(_BROKEN) and not self._is_doubtful(place):
             return counts
         found = look(self._read_back(spark, place), self._judged())
-        if not found and self._before is not None:  # what the format does not keep, such as parts of a second
+        if found or not metrics.get(_BROKEN):
+            return counts | found
+        if self._before is not None:  # what the format does not keep, such as parts of a second
             found = look(self._before, self._judged())
         return found or dict.fromkeys([name for name, _ in self._judged()], Broken(int(metrics[_BROKEN])))
+
+    def _is_doubtful(self, place: Place) -> bool:
+        """True unless the footers say that every condition which was left to them holds."""
+        asked = [one for _, one in self._judged() if self._is_in_footers(one)]
+        extents = find_extents(place, {one.column for one in asked}) if asked else {}
+        return any(
+            one.column not in extents or (one.within is not None and not one.within.holds(extents[one.column]))
+            for one in asked
+        )
 
     # One check --------------------------------------------------------------------------------------------------------
     def _row_finding(
@@ -316,24 +338,15 @@ class Audit:
         out, before = self._taken_out(), self._before
         if out is None or before is None:
             return ""
-        if FAILED in self._schema.names:
-            raise JobFailed(f"a column is named {FAILED}, which quarantined rows get from their checks; rename it")
         conditions = self._conditions(takes_out_rows=True)
-        why = [
-            F.when(one.broken, F.lit(f"{self.checks[int(name.partition('.')[0])]}: {one.what}"))
-            for name, one in conditions
-        ]
-        folder = Place(
-            datasetid=place.datasetid, location=quarantine_folder(place), format="parquet", options={}, schema=None
-        )
-        bad = before.where(out).withColumn(FAILED, F.concat_ws("; ", *why))
-        written = write_chunk(bad.repartition(1 + count // ROWS_PER_QUARANTINE_FILE), folder, ())
-        counts |= look(read_chunk(spark, folder), conditions)
-        if written.rows is None or written.rows == count:
+        why = [(f"{self.checks[int(name.partition('.')[0])]}: {one.what}", one.broken) for name, one in conditions]
+        found = write_quarantine(before.where(out), why, place, rows=count)
+        counts |= look(read_chunk(spark, quarantine_place(place)), conditions)
+        if found is None or found == count:
             return ""
         counts.setdefault(conditions[0][0], Broken(count))
         return (
-            f"{count} rows were left out, but {written.rows} were found when they were to be kept; "
+            f"{count} rows were left out, but {found} were found when they were to be kept; "
             "transformations must give the same rows each time"
         )
 
@@ -359,14 +372,6 @@ def audit_files(
         told = audit.blame(error) or explain_read_failure(spark, place, error) or _first_line(error)
         unread = Finding(READABLE, False, False, printable(told))
         return (unread, *(skipped(check, "the rows could not be read to their end") for check in kept))
-
-
-def quarantine_folder(place: Place) -> str:
-    """Where the rows go that were left out of a chunk: hidden from whoever reads the chunk itself."""
-    if place.single_file:
-        folder, _, name = place.location.rpartition("/")
-        return f"{folder}/{QUARANTINE_FOLDER}/{name}"
-    return f"{place.location}/{QUARANTINE_FOLDER}"
 
 
 def _kept(metrics: Metrics) -> int:

@@ -2,9 +2,10 @@
 
 For each task it reads a line `{"task": path}` from its standard input; the file holds the specs of one or more runs,
 and where the result of each goes. On file descriptor 3 it sends JSON lines: that Spark has begun with a run, what it
-printed, how far its transformations are, and at its end `{"run": 7, "code": 0}` once the chunk is written and its result file says what
-was, or `"code": 1` after a sentence, which is also the `error` of the result file. It ends when its input does. When
-Spark's JVM is killed under it, it ends by the same signal: a death, not a failure of the user's code.
+printed, how far its transformations are, and at its end `{"run": 7, "code": 0}` once the chunk is written and its
+result file says what was, or `"code": 1` after a sentence, which is also the `error` of the result file. It ends when
+its input does. When Spark's JVM is killed under it, it ends by the same signal: a death, not a failure of the user's
+code.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from opendataflow.spark.spec import ChunkSpec, chunk_spec
 
@@ -129,7 +130,7 @@ def _serve_task(warm: WarmSpark, channel: Channel, path: str) -> None:
 
     def done(spec: ChunkSpec, result: dict[str, Any]) -> None:
         if os.getpid() != served_by:
-            os._exit(1)  # a copy that the user's code forked came back here: its end is not the run's
+            os._exit(0)  # a copy that the user's code forked came back here: its end is not the run's
         write_atomically(results[spec.runid], result)
         del results[spec.runid]
         channel.send(spec.runid, code=1 if result.get("error") else 0)
@@ -138,6 +139,8 @@ def _serve_task(warm: WarmSpark, channel: Channel, path: str) -> None:
         channel.send(spec.runid, **fields)
 
     def end_if_jvm_ended(error: BaseException, spec: ChunkSpec) -> None:
+        if os.getpid() != served_by:
+            _end_copy(error)
         _end_if_jvm_ended(error, spec, results)
 
     try:
@@ -174,26 +177,46 @@ def _fail(spec: ChunkSpec, error: BaseException, done: Callable[..., None], hear
         hear(spec, code=1)
 
 
+def _end_copy(error: BaseException) -> NoReturn:
+    """End a process that the user's code forked as Python would have: it serves no run."""
+    if isinstance(error, SystemExit) and not isinstance(error.code, str):
+        os._exit(error.code or 0)
+    traceback.print_exception(error, file=sys.__stderr__)
+    os._exit(1)
+
+
 def _end_if_jvm_ended(error: BaseException, spec: ChunkSpec, results: dict[int, str]) -> None:
     """Without its JVM this process is of no use: end as the JVM did, whatever Python made of it."""
     end = _find_end_of_jvm(error)
-    if end is None:
+    if end is None and not _is_stopped():
         return
-    _say(f"{spec.name}: {end}")
-    if end.signal is None:
+    told = str(end or "the code stopped Spark, which other chunks need too; leave out `spark.stop()`")
+    _say(f"{spec.name}: {told}")
+    if end is None or end.signal is None:
         for path in results.values():
             with contextlib.suppress(OSError):
-                write_atomically(path, {"error": str(end), "steps": []})
+                write_atomically(path, {"error": told, "steps": []})
         os._exit(1)
-    if end.signal != signal.SIGKILL:
-        signal.signal(end.signal, signal.SIG_DFL)
-    os.kill(os.getpid(), end.signal)
+    # Nobody but the main thread could have made it mean something else; there, SIGINT does.
+    os.kill(os.getpid(), signal.SIGTERM if end.signal == signal.SIGINT else end.signal)
 
 
 def _find_end_of_jvm(error: BaseException) -> "JvmEnd | None":
     from opendataflow.spark.jvm import find_end, find_process, looks_cut_off
+    from opendataflow.spark.spark_words import causes
 
-    return find_end(find_process(), wait_seconds=5.0 if looks_cut_off(error) else 0.0)
+    # A JVM that was asked to end stops Spark first, and only then ends.
+    is_ending = looks_cut_off(error) or any("SparkContext was shut down" in text for text in causes(error))
+    return find_end(find_process(), wait_seconds=5.0 if is_ending else 0.0)
+
+
+def _is_stopped() -> bool:
+    """True when there is a JVM, but no Spark in it any more."""
+    from pyspark import SparkContext
+
+    from opendataflow.spark.jvm import find_process
+
+    return find_process() is not None and SparkContext._active_spark_context is None
 
 
 def _say(text: str) -> None:

@@ -1,0 +1,143 @@
+"""A pipeline's processes killed while it writes, audits and publishes: the usual call heals it, nothing is done twice.
+
+Each Spark takes seconds to start: a test here tells a whole story.
+"""
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from opendataflow.faults import AFTER_PUBLISH, BEFORE_PUBLISH, CHILD_AUDITED, CHILD_WRITTEN
+from support.jobs import end_of, publishes, runs, wait_until_gone
+from support.pipelines import (
+    SLEEPS,
+    SLUG,
+    STEP,
+    TWICE,
+    Stops,
+    chunks,
+    drain,
+    draining,
+    expected,
+    find_child,
+    find_jvm,
+    kill,
+    left_behind,
+    pipeline,
+    states,
+    visible,
+    wait_until_asleep,
+)
+from support.postgres import postgres
+from support.processes import wait_for
+from support.projects import Project
+
+CHUNKS = 10
+# While a file `slow` lies beside it, the write goes on for hours.
+SLOW = """\
+import os
+
+from pyspark.sql import functions as F
+
+
+def run(df):
+    df = df.withColumn("twice", F.col("amount") * 2)
+    if os.path.exists(os.path.join(os.path.dirname(__file__), "slow")):
+        many = df.sparkSession.range(10**13)
+        df = df.crossJoin(many.filter("id % 1000000007 = 5").select())
+    return df
+"""
+
+
+def test_killed_at_every_point_it_heals_to_what_an_undisturbed_run_makes(
+    sqlite_project: Project, tmp_path: Path
+) -> None:
+    calm = pipeline(Project(tmp_path / "calm", f"sqlite:///{tmp_path / 'calm.db'}"), chunks=CHUNKS)
+    done = drain(calm)
+    assert done.returncode == 0, done.stderr
+    assert chunks(calm) == expected(range(1, CHUNKS + 1))
+
+    project = pipeline(sqlite_project, chunks=CHUNKS)
+    _kill_while_it_writes(project)
+    _kill_at(project, Stops(project, "DATAFLOW_CHILD_FAULT_POINT", CHILD_WRITTEN), find_jvm)
+    _kill_at(project, Stops(project, "DATAFLOW_CHILD_FAULT_POINT", CHILD_AUDITED), find_child)
+    _kill_at(project, Stops(project, "DATAFLOW_FAULT_POINT", BEFORE_PUBLISH), find_child)
+    _kill_at(project, Stops(project, "DATAFLOW_FAULT_POINT", AFTER_PUBLISH), find_jvm)
+
+    published = dict(publishes(project, "totals"))
+    assert "RUNNING" in states(project).values(), "the supervisor had more in hand than it could tell of"
+    healed = drain(project)
+    assert healed.returncode == 0, healed.stderr
+    assert "was lost" in healed.stderr
+    assert set(states(project).values()) == {"COMPLETE"}
+    assert chunks(project) == chunks(calm)
+    assert (project.folder / "data/totals.csv").read_text() == (calm.folder / "data/totals.csv").read_text()
+    assert visible(project) == {"totals.csv"}
+    assert publishes(project, "totals") == dict.fromkeys(states(project), 1)
+    assert published.items() <= publishes(project, "totals").items()
+    assert left_behind(project) == []
+    wait_until_gone(project)
+    again = project.dataflow("run", SLUG)
+    assert (again.returncode, "caught up" in again.stderr) == (0, True)
+
+
+def _kill_while_it_writes(project: Project) -> None:
+    """The child and then the supervisor, in the midst of several writes."""
+    project.write(STEP, SLOW)
+    slow = project.write(f"{STEP.rpartition('/')[0]}/slow", "")
+    with draining(project) as runner:
+        before = _wait_until_it_writes(project, runner, set())
+        kill(find_child, runner)
+        _wait_until_it_writes(project, runner, before)
+        _kill(project, runner)
+    assert chunks(project) == {}
+    slow.unlink()
+    project.write(STEP, TWICE)
+
+
+def _wait_until_it_writes(project: Project, runner: "subprocess.Popen[str]", before: set[Path]) -> set[Path]:
+    def writes() -> set[Path]:
+        return set(project.folder.glob("data/**/_temporary")) - before
+
+    wait_for(lambda: writes() or runner.poll() is not None, "a write has begun", seconds=90)
+    assert runner.poll() is None, runner.communicate()
+    return writes()
+
+
+def _kill_at(project: Project, stops: Stops, find: Callable[[int], int | None]) -> None:
+    """At this point the child or its JVM, and when another Spark is there too, the supervisor."""
+    with draining(project, stops.env) as runner:
+        stops.wait(runner)
+        kill(find, runner)
+        stops.let_go()
+        stops.wait(runner)
+        _kill(project, runner)
+    stops.let_go()
+    assert chunks(project).items() <= expected(range(1, CHUNKS + 1)).items(), "nothing half-written is visible"
+
+
+def _kill(project: Project, runner: "subprocess.Popen[str]") -> None:
+    runner.kill()
+    assert end_of(runner)[0] == -signal.SIGKILL
+    wait_until_gone(project)
+
+
+def test_a_store_that_is_away_for_less_than_a_lease_ends_no_chunk(tmp_path: Path) -> None:
+    with postgres() as server:
+        project = Project(tmp_path / "project", server.new_database())
+        pipeline(project, SLEEPS, chunks=2, settings="at_once: 3\n    lease: 24s")
+        sleep = project.write("sleep", "")
+        with draining(project) as runner:
+            wait_until_asleep(project, runner, 2)
+            server.halt("immediate")
+            time.sleep(9)  # a third of the lease: somebody has asked the store by now
+            assert runner.poll() is None, runner.communicate()
+            server.start_again()
+            sleep.unlink()
+            code, _, told = end_of(runner)
+        assert code == 0, told
+        assert states(project) == {"1": "COMPLETE", "2": "COMPLETE"}
+        assert runs(project, "dataid, status", SLUG) == [("1", "COMPLETE"), ("2", "COMPLETE")], "nothing was run twice"
+        assert chunks(project) == expected([1, 2])
