@@ -27,6 +27,7 @@ def main() -> int:
     )
     parser.add_argument("--times", type=int, default=9, help="rounds of (a), (b) and (d)")
     parser.add_argument("--rounds", type=int, default=5, help="of (c): each is a block of days for every way")
+    parser.add_argument("--warm-up", type=int, default=2, help="rounds of (c) that are not counted")
     parser.add_argument("--days", type=int, default=24, help="in a block of (c); 50 where they are one job")
     parser.add_argument("--processes", type=int, default=10, help="of (c): chunks with a process of their own")
     options = parser.parse_args()
@@ -43,8 +44,9 @@ def main() -> int:
             from pipelines_chunks import small_chunks
 
             kept &= small_chunks(
-                EXAMPLES / "flights", folder, rounds=options.rounds, days=options.days, processes=options.processes
-            )
+                EXAMPLES / "flights", folder, rounds=options.rounds, warm_up=options.warm_up, days=options.days,
+                processes=options.processes,
+            )  # fmt: skip
         if "d" in parts:
             from pipelines_pandas import pandas_engine
 

@@ -27,7 +27,6 @@ BIN = Path(sys.executable).parent
 PLAIN = str(Path(__file__).with_name("pipelines_plain.py"))
 SLUG = "clean_flights"
 BATCH = 50
-WARM_UP_ROUNDS = 2
 PATIENCE_SECONDS = 600.0
 LOOP, WARM, FOUR, BATCHED = "a loop by hand", "warm", "warm, 4 at a time", f"{BATCH} chunks in one job"
 
@@ -123,14 +122,14 @@ class Loop:
         return float(self._told.ask(days=days)["seconds"]) / len(days)
 
 
-def small_chunks(home: Path, folder: Path, *, rounds: int, days: int, processes: int) -> bool:
+def small_chunks(home: Path, folder: Path, *, rounds: int, warm_up: int, days: int, processes: int) -> bool:
     data = folder / "days"
     sys.path.insert(0, str(home))
     from fetch import fetch  # type: ignore[import-not-found]
 
     fetch(data)
     year = sorted(path.stem for path in (data / "flights").iterdir())
-    assert (WARM_UP_ROUNDS + rounds) * max(days, BATCH) <= len(year), "a year has not so many days"
+    assert (warm_up + rounds) * max(days, BATCH) <= len(year), "a year has not so many days"
     print("Daily chunks of flights, per chunk:")
     apart = Copy(home, data, folder / "apart")
     apart.deliver(year[:processes])
@@ -147,8 +146,8 @@ def small_chunks(home: Path, folder: Path, *, rounds: int, days: int, processes:
             one = Copy(home, data, folder / f"copy_{len(ways)}", chunks_per_job=per_job)
             ways[name] = warm = Warm(one, at_once)
             stack.callback(warm.close)
-        found = _measure(ways, year, rounds, days)
-        _compare_outputs(ways, target, year[: days * (WARM_UP_ROUNDS + 1)])
+        found = _measure(ways, year, rounds, warm_up, days)
+        _compare_outputs(ways, target, year[: days * (warm_up + 1)])
     medians = {name: show(name, values) for name, values in found.items()}
     to_loop = pair_ratio("warm / loop, round by round", found[WARM], found[LOOP])
     to_warm = pair_ratio("warm / in one job, round by round", found[WARM], found[BATCHED])
@@ -160,14 +159,16 @@ def small_chunks(home: Path, folder: Path, *, rounds: int, days: int, processes:
     return kept
 
 
-def _measure(ways: dict[str, "Warm | Loop"], year: list[str], rounds: int, days: int) -> dict[str, list[float]]:
+def _measure(
+    ways: dict[str, "Warm | Loop"], year: list[str], rounds: int, warm_up: int, days: int
+) -> dict[str, list[float]]:
     """Blocks in turn; the first rounds are for the JVMs to compile what they need."""
     found: dict[str, list[float]] = {name: [] for name in ways}
-    for number in range(WARM_UP_ROUNDS + rounds):
+    for number in range(warm_up + rounds):
         for name in ways if number % 2 else reversed(ways):
             size = BATCH if name == BATCHED else days
             took = ways[name].block(year[number * size : (number + 1) * size])
-            if number >= WARM_UP_ROUNDS:
+            if number >= warm_up:
                 found[name].append(took)
     return found
 

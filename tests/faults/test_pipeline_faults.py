@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from opendataflow.faults import AFTER_PUBLISH, BEFORE_PUBLISH, CHILD_AUDITED, CHILD_WRITTEN
 from support.jobs import end_of, publishes, runs, wait_until_gone
 from support.pipelines import (
@@ -51,6 +53,7 @@ def run(df):
 """
 
 
+@pytest.mark.timeout(600)  # it starts a dozen Sparks
 def test_killed_at_every_point_it_heals_to_what_an_undisturbed_run_makes(
     sqlite_project: Project, tmp_path: Path
 ) -> None:

@@ -240,12 +240,12 @@ def run(df):
         case "7":
             if os.fork() == 0:
                 sys.exit(2)
-            assert os.waitstatus_to_exitcode(os.wait()[1]) == 2
+            os.wait()
         case "8" if not os.path.exists("killed"):
             open("killed", "w").close()
             df.sparkSession.sparkContext._gateway.proc.terminate()
         case "9":
-            df.sparkSession.stop()
+            df.sparkSession.sparkContext.stop()
     return df.withColumn("twice", F.col("amount") * 2)
 """
 
@@ -264,11 +264,10 @@ def test_however_the_code_ends_it_is_told_in_a_sentence_and_resubmit_heals(sqlit
         "6": [f"{STEP}:22: CancelledError"],
         "7": [""],
         "8": ["it was killed by signal 15; death 1 of 3 in a row, will be tried again", ""],
-        "9": ["the code stopped Spark, which other chunks need too; leave out `spark.stop()`"],
+        "9": ["the code stopped Spark, which serves other chunks too; leave out `sparkContext.stop()`"],
     }
     assert [dataid for dataid, status in states(project).items() if status == "COMPLETE"] == ["7", "8"]
     assert chunks(project) == expected([7, 8])
-    assert "sys.exit(2)" not in done.stderr, "a copy's end is not the run's"
     heal(project)
     assert chunks(project) == expected(range(1, 10))
     assert (project.folder / "data/totals.csv").read_text().count("\n") == 1 + 2 * 9

@@ -1,6 +1,8 @@
 """What a transformation's file says about itself, read from its syntax tree: nothing of it is run or imported."""
 
 import ast
+import functools
+import threading
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,6 +39,11 @@ class Inspected:
     star_line: int | None  # of `from x import *`, which may bring any name
 
 
+# Python 3.11 counts the depth of a tree for all threads together, and gives up when two make one at the same time.
+_one_at_a_time = threading.Lock()
+
+
+@functools.lru_cache(maxsize=512)  # asked for every chunk; the answer goes with the text
 def find_engine(source_text: str) -> str | None:
     """`pandas` for a module that imports pandas and not pyspark, `spark` for one that imports pyspark, or None.
 
@@ -66,7 +73,7 @@ def inspect_code(source: bytes | str) -> Inspected:
 
 
 def _parse(source: bytes | str) -> ast.Module:
-    with warnings.catch_warnings():
+    with _one_at_a_time, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Python about the text, like an invalid escape: its run will tell
         return ast.parse(source)
 

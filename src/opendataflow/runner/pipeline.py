@@ -26,7 +26,7 @@ from opendataflow.store.loop import LoopStore
 CHILD = "opendataflow.spark.child"
 LEFTOVER_SECONDS = 86_400.0  # files of runs that nobody ended here are older than any live one by then
 MOST_AT_ONCE = 4  # chunks, where nobody says: more of them compete for the same memory
-VERSION_SECONDS = 5.0
+VERSION_SECONDS = 60.0  # the hash of each transformation is exact at any time
 
 
 def pipeline_work(
@@ -141,7 +141,6 @@ class _Pipeline:
         from opendataflow.store.pipelines import record_runs
 
         said = self._said.pop(claim.runid, {})
-        _remove(self._result_path(claim))
         if not said and result.ending is not Ending.COMPLETE:
             steps = [
                 {**step, "status": "ERROR", "error": result.message} if step["status"] == "RUNNING" else step
@@ -254,11 +253,6 @@ def _read_result(path: str) -> dict[str, Any]:
             return dict(json.load(file))
     except (FileNotFoundError, ValueError) as error:
         raise FileNotFoundError(errno.ENOENT, "the Spark child ended without saying what it wrote", path) from error
-
-
-def _remove(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
 
 
 def _remove_leftovers(folder: str) -> None:

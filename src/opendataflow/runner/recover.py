@@ -1,5 +1,6 @@
 """What earlier runs left behind: claims whose owner is gone, and endings that could not be recorded."""
 
+import contextlib
 import json
 import os
 import time
@@ -16,8 +17,10 @@ from opendataflow.store.loop import LoopStore
 Say = Callable[[str], None]
 
 
-def recover_lost_runs(store: LoopStore, *, host: str, say: Say, own_host_too: bool = True) -> int:
-    """Return the work of dead owners to RESUBMIT and kill what they left on this host; how many there were."""
+def recover_lost_runs(
+    store: LoopStore, *, host: str, say: Say, own_host_too: bool = True, work: str | None = None
+) -> int:
+    """Return the work of dead owners to RESUBMIT and end what they left on this host; how many there were."""
     recovered = 0
     for lost, expired, owner in store.suspects(host if own_host_too else ""):
         dead = owner.host == host and not is_alive(owner.pid, owner.pid_started)
@@ -28,6 +31,8 @@ def recover_lost_runs(store: LoopStore, *, host: str, say: Say, own_host_too: bo
             continue
         if owner.host == host:
             kill_remains(owner)
+            if work is not None:
+                remove_task_files(work, lost.runid)
         recovered += 1
         say(f"run {lost.runid} of {lost.jobid}/{lost.dataid} was lost ({how}); it will be done again")
     return recovered
@@ -38,6 +43,13 @@ def kill_remains(owner: Owner) -> None:
     if is_alive(owner.guard_pid, owner.guard_started):
         kill_tree(owner.guard_pid)
     kill_marked(guard_mark(owner), spare=os.getpid())
+
+
+def remove_task_files(work: str, runid: int) -> None:
+    """Remove what went between a run and its Spark child, or would have, had the child not died before it read it."""
+    for name in (f"{runid}.json", f"{runid}.result.json", f"{runid}.result.json.new"):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(work, "runs", name))
 
 
 # Endings that could not be recorded --------------------------------------------------------------------------------

@@ -23,16 +23,19 @@ def report(
 ) -> int:
     """Say each outcome as it comes; returns the exit code of all.
 
-    Of a drain: a failed run's code wins; then what stopped the runner; then the lowest blocked dataid's.
+    Of a drain: a failed run's code wins; then what stopped the runner; then the lowest blocked dataid's. A run that was
+    given back, and is tried again, has not failed.
     """
-    worst = last = ran = 0
+    worst = stopped = last = ran = 0
     for outcome in outcomes:
         (each or (lambda one: say(line(one))))(outcome)
         if outcome.runid is not None:
             ran += 1
-            if outcome.exit_code not in (0, 5) and not worst:
-                worst = outcome.exit_code
+            if outcome.exit_code in (5, 75):
+                stopped = stopped or outcome.exit_code
+            elif outcome.exit_code and not (drain and outcome.status == "RESUBMIT"):
+                worst = worst or outcome.exit_code
         last = outcome.exit_code
         if drain and outcome.status == "LOCKED" and outcome.verdict and outcome.verdict.answers[0].yes and ran:
             last = 0  # what is left is in the hands of other runners
-    return worst or last
+    return worst or stopped or last

@@ -19,7 +19,7 @@ from opendataflow.runner.guard import Guard
 from opendataflow.runner.log import RunLog, Shown
 from opendataflow.runner.prepare import input_location, prepare
 from opendataflow.runner.processes import host_identity, start_time
-from opendataflow.runner.recover import keep_for_later
+from opendataflow.runner.recover import keep_for_later, remove_task_files
 from opendataflow.runner.supervise import (
     ChildEnd,
     Exited,
@@ -304,10 +304,12 @@ class Runner:
         log.end()
         result = result._replace(log_path=log.path_if_written, log_tail=log.tail())
         log.close()
+        if work.tasks is not None:
+            if not isinstance(end, Lost):
+                work.tasks.ended(claim, list(flight.steps.values()), result)
+            remove_task_files(self.work_folder, claim.runid)
         if isinstance(end, Lost):
             return self._lost(claim, end.reason, started)
-        if work.tasks is not None:
-            work.tasks.ended(claim, list(flight.steps.values()), result)
         faults.point(faults.BEFORE_PUBLISH)
         try:
             finished = self._finish(job, flight, result, go_on=go_on)

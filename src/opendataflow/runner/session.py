@@ -51,7 +51,7 @@ class Session:
         first = self._tidied_at == float("-inf")
         self._tidied_at = now
         report_kept(self.address.work, self.store, say=self.say)
-        recover_lost_runs(self.store, host=self.runner.host, say=self.say)
+        recover_lost_runs(self.store, host=self.runner.host, say=self.say, work=self.address.work)
         self.store.wake_parked()
         if first:
             if self.job.kind == "pipeline":

@@ -19,7 +19,7 @@ from opendataflow.store.tally import fold_if_due
 def make_all_due(store: LoopStore, address: Address, *, say: Callable[[str], None]) -> list[tuple[str, str]]:
     """Recover, wake, open slots, expect: for all jobs of the project. Returns the jobs, producers first."""
     report_kept(address.work, store, say=say)
-    recover_lost_runs(store, host=host_identity(), say=say)
+    recover_lost_runs(store, host=host_identity(), say=say, work=address.work)
     store.wake_parked()
     take_in(store, address.project, say=say)
     jobs = in_order(store, address.project)

@@ -83,10 +83,9 @@ def compile_check(check: Check, schema: StructType, dataid: str, *, csv_null: st
             problems.append(found)
         else:
             what = what_breaks(check, name, dataid, is_slot=slot_of(dataid, None) is not None)
-            shown = None if check.kind == "not_null" else column.values.cast("string")
-            conditions.append(
-                Condition(what, found, shown if column.kind in (*HAVE_TEXT, NUMERIC, TIMESTAMP) else None)
-            )
+            is_shown = check.kind != "not_null" and column.kind in (*HAVE_TEXT, NUMERIC, TIMESTAMP)
+            shown = column.values.cast("string") if is_shown else None
+            conditions.append(Condition(what, found, shown, name, _within(column, check, dataid)))
     return Compiled(tuple(conditions), tuple(problems))
 
 

@@ -190,7 +190,7 @@ def _end_if_jvm_ended(error: BaseException, spec: ChunkSpec, results: dict[int, 
     end = _find_end_of_jvm(error)
     if end is None and not _is_stopped():
         return
-    told = str(end or "the code stopped Spark, which other chunks need too; leave out `spark.stop()`")
+    told = str(end or "the code stopped Spark, which serves other chunks too; leave out `sparkContext.stop()`")
     _say(f"{spec.name}: {told}")
     if end is None or end.signal is None:
         for path in results.values():

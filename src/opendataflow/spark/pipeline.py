@@ -87,7 +87,7 @@ class Task:
         try:
             with self._surrounded(spark, spec):
                 self._produce(spark, chunk)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  the user's code must not decide how this process ends
+        except BaseException as error:  # noqa: BLE001  the user's code must not decide how this process ends
             self._end_if_jvm_ended(error, spec)
             return self._failed(spark, chunk, error)
         return self._result(chunk)
@@ -138,7 +138,7 @@ class Task:
         try:
             with self._surrounded(spark, first), together.environment(), _cache_cleared(spark):
                 written = together.write(chunk.steps)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it was, alone it is told to its own run
+        except BaseException as error:  # noqa: BLE001  whatever it was, alone it is told to its own run
             self._end_if_jvm_ended(error, first)
             why = explain(error, home=first.home)
             self._hear(first, progress=f"these {len(specs)} chunks are produced one by one: {why}")
