@@ -45,6 +45,9 @@ TOLD = {
 }
 
 
+SHOWN = ("flights",)  # what they make is in what their README shows
+
+
 class Step(NamedTuple):
     """A block of commands, and the text that they print."""
 
@@ -113,7 +116,7 @@ def check_made(name: str, folder: Path, day: str) -> None:
     """In every folder of expected/, the same files with the same content were made, and no other."""
     expected = folder / "expected"
     made_in = {file.parent.relative_to(expected) for file in expected.rglob("*") if file.is_file()}
-    assert made_in
+    assert made_in or name in SHOWN
     for place in made_in:
         wanted = {file.name.replace(TODAY, day): file.read_text() for file in (expected / place).iterdir()}
         made = {file.name: file.read_text() for file in (folder / place).iterdir() if file.is_file()}

@@ -102,6 +102,7 @@ GOOD = [
     ("unique", {"columns": ["carrier", "flight"]}),
     ("values", {"columns": {"carrier": ["AA", "UA"], "flight": [1, 2, 3]}}),
     ("between", {"columns": {"delay": [-4, 2.5], "flight": [1, None], "hour": ["2013-01-01", "2013-01-02"]}}),
+    ("pattern", {"columns": {"carrier": "[A-Z]{2}", "flight": r"\d"}}),
     ("partition", {"column": "hour"}),
     ("exists", {}),
     ("bytes", {"min": 1}),
@@ -170,6 +171,21 @@ def test_a_warning_does_not_keep_a_chunk_from_being_valid(tmp_path: Path, format
     assert checked.findings[0].warned
     assert passed(checked.findings)
     assert is_validated(checked.findings)
+
+
+def test_a_pattern_must_match_the_whole_value(tmp_path: Path, format_: str) -> None:
+    file = file_of(tmp_path, format_, changed(1, carrier="AA1"))
+    found = one(file, "pattern", columns={"carrier": "[A-Z]+"})
+    assert found.detail == "carrier does not match [A-Z]+ in 1 of 3 rows: 'AA1' in row 2"
+    assert one(file, "pattern", columns={"carrier": "[A-Z]+1?"}).ok
+    assert one(file_of(tmp_path, format_, changed(1, carrier=None)), "pattern", columns={"carrier": "A|AA"}).ok
+
+
+def test_files_keep_rows_that_a_pipeline_would_take_out(tmp_path: Path, format_: str) -> None:
+    file = file_of(tmp_path, format_, changed(1, carrier=None))
+    found = one(file, "not_null", on_fail="quarantine", columns=["carrier"])
+    assert found.failed
+    assert found.detail.endswith("in row 2; only pipelines on Spark can take rows out")
 
 
 def test_all_files_of_a_folder_are_one_chunk_and_hidden_ones_are_not_of_it(tmp_path: Path, format_: str) -> None:

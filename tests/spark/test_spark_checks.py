@@ -21,6 +21,7 @@ from opendataflow.spark.checks import Audit, audit_files
 from opendataflow.spark.files import read_chunk, write_chunk
 from opendataflow.spark.quarantine import quarantine_folder
 from opendataflow.spark.spec import Place
+from support.patterns import SHARED
 
 SCHEMA = {"carrier": "string", "flight": "int", "delay": "double"}
 ROWS = [("AA", 1, 2.5), ("UA", 2, None), (None, 3, -4.0), ("XX", 3, 9.0)]
@@ -459,8 +460,6 @@ def test_unique_reads_only_its_columns(spark: SparkSession, place: Place) -> Non
 
 
 def test_every_shared_pattern_compiles_in_java(spark: SparkSession) -> None:
-    from test_patterns import SHARED
-
     df = spark.createDataFrame([("x",)], "c string")
     for pattern in SHARED:
         compiled = compile_check(Check("pattern", {"columns": {"c": pattern}}), df.schema, "1")

@@ -113,7 +113,8 @@ class Rule:
                 self._refuse(self._unfit(column, self.schema[column]))
 
     def see(self, batch: Batch) -> None:
-        for column in self.columns & batch.columns.keys():
+        wanted = self.columns & batch.columns.keys()
+        for column in (name for name in self.about() if name in wanted):
             values = batch.columns[column]
             if not pa.types.is_null(values.type):  # JSON: some row has it
                 self.seen.add(column)
