@@ -70,10 +70,11 @@ def test_killed_at_every_point_it_heals_to_what_an_undisturbed_run_makes(
     _kill_at(project, Stops(project, "DATAFLOW_FAULT_POINT", AFTER_PUBLISH), find_jvm)
 
     published = dict(publishes(project, "totals"))
-    assert "RUNNING" in states(project).values(), "the supervisor had more in hand than it could tell of"
+    left = set(states(project).values())  # RUNNING, unless the supervisor had the time to hand it back
+    assert left & {"RUNNING", "RESUBMIT"}, left
     healed = drain(project)
     assert healed.returncode == 0, healed.stderr
-    assert "was lost" in healed.stderr
+    assert ("was lost" in healed.stderr) == ("RUNNING" in left)
     assert set(states(project).values()) == {"COMPLETE"}
     assert chunks(project) == chunks(calm)
     assert (project.folder / "data/totals.csv").read_text() == (calm.folder / "data/totals.csv").read_text()
