@@ -33,6 +33,7 @@ demo: setup ## run a daily feed through an outage and heal it, embedded (about a
 test: setup ## run the tests: SQLite, PostgreSQL and Spark, all real
 	@echo "==> Running the tests (real SQLite, PostgreSQL and Spark; some minutes)"
 	@$(BIN)/python -m compileall -q src tests
+	@$(BIN)/dataflow prepare-spark
 	@$(BIN)/python -m pytest -n 2 --dist worksteal && echo "==> All tests passed."
 
 lint: setup

@@ -1,5 +1,6 @@
 """Fixtures: stores of both kinds, and projects over them."""
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from support.postgres import Server, postgres
 from support.projects import Project
+
+# Every Spark of the tests, also those that the installed command starts: its Java starts sooner and compiles less.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 @pytest.fixture(scope="session")

@@ -62,6 +62,16 @@ def test_what_a_scan_found_is_kept_for_good_and_for_rejected_chunks(project: Pro
     assert "no check" in again.stderr
 
 
+def test_what_was_declared_by_hand_keeps_its_findings_unless_nobody_looked(project: Project) -> None:
+    project.apply(FEED)
+    arrive(project, "1", "AA", "weird")
+    assert project.dataflow("ready", "flights", "1").returncode == 0
+    found = project.dataflow("checks", "flights", "1", "--json")
+    assert "'weird' in row 2" in found.stdout
+    assert project.dataflow("ready", "flights", "1", "--unchecked").returncode == 0
+    assert project.sql("SELECT count(*) FROM data_check") == [(0,)]
+
+
 def test_what_a_script_wrote_is_kept_also_when_it_fails(project: Project) -> None:
     project.apply(FEED)
     project.script("jobs/work.sh", 'mkdir -p data/out && printf "carrier\\n%s\\n" "$CARRIER" > "data/out/$dataid.csv"')

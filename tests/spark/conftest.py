@@ -9,14 +9,11 @@ from opendataflow.spark.jvm import end_process, find_process
 from opendataflow.spark.scratch import scratch_folder
 from opendataflow.spark.session import start_session
 
-# A JVM that starts sooner and compiles less.
-QUICK = {"master": "local[2]", "conf": {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}}
-
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     with scratch_folder() as scratch:
-        session = start_session(QUICK, name="tests", scratch=scratch)
+        session = start_session({"master": "local[2]"}, name="tests", scratch=scratch)
         process = find_process()
         yield session
         session.stop()

@@ -243,7 +243,10 @@ def run(df):
             os.wait()
         case "8" if not os.path.exists("killed"):
             open("killed", "w").close()
-            df.sparkSession.sparkContext._gateway.proc.terminate()
+            context = df.sparkSession.sparkContext
+            context._gateway.proc.terminate()
+            while not context._jsc.sc().isStopped():
+                pass
         case "9":
             df.sparkSession.sparkContext.stop()
     return df.withColumn("twice", F.col("amount") * 2)

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,6 +12,7 @@ from opendataflow.cli.render import put, put_json, say
 from opendataflow.errors import Refused, UsageError
 
 if TYPE_CHECKING:
+    from opendataflow.domain.checks import Finding
     from opendataflow.domain.chunk import Manifest
     from opendataflow.domain.dataset import Dataset
     from opendataflow.runner.arrival import Arrival
@@ -133,6 +135,7 @@ def ready(
 
     Examples: dataflow ready orders 2025-11-12;  dataflow ready orders 2025-11-12 --location data/late/orders.csv
     """
+    from opendataflow.store.check_results import record_findings
     from opendataflow.store.registry import assert_ready, get_dataset
 
     if location is not None and len(dataids) > 1:
@@ -142,10 +145,10 @@ def ready(
     declared, root = get_dataset(store, dataset, project=found.project)
     # All are looked at before any is declared, so that a missing file is found first.
     manifests = [(dataid, _arrived(declared, dataid, root, location, store.environment)) for dataid in dataids]
-    if not unchecked:
-        manifests = _checked(store, declared, root, manifests)
-    for dataid, manifest in manifests:
+    checked = [(*one, ()) for one in manifests] if unchecked else _checked(store, declared, root, manifests)
+    for dataid, manifest, findings in checked:
         before = assert_ready(store, declared, dataid, manifest)
+        record_findings(store, declared, dataid, None, findings)
         where = f", {manifest.bytes} bytes at {manifest.location}" if manifest.location else ""
         say(f"{dataset}/{dataid} is READY (was {before}){where}")
 
@@ -169,18 +172,19 @@ def _arrived(declared: "Dataset", dataid: str, root: str, location: str | None, 
 
 def _checked(
     store: "LoopStore", declared: "Dataset", root: str, manifests: list[tuple[str, "Manifest"]]
-) -> list[tuple[str, "Manifest"]]:
-    """The manifests with what the checks saw, or raise Refused with every failure; warnings are said."""
+) -> Sequence[tuple[str, "Manifest", Sequence["Finding"]]]:
+    """The manifests with what the checks saw and found, or raise Refused with every failure; warnings are said."""
     from opendataflow.domain.checks import failures, passed, remarks
     from opendataflow.domain.questions import CODES
     from opendataflow.runner.arrival import refusal_of
     from opendataflow.runner.checks import check_chunk, with_checks
     from opendataflow.store.arrivals import earlier_rows
 
-    done, refused, code = [], [], 0
+    done: list[tuple[str, Manifest, Sequence[Finding]]] = []
+    refused, code = [], 0
     for dataid, manifest in manifests:
         if manifest.location is None:
-            done.append((dataid, manifest))
+            done.append((dataid, manifest, ()))
             continue
         checked = check_chunk(
             declared, dataid, manifest.location, root=root, found_manifest=manifest, now=time.time(),
@@ -192,7 +196,7 @@ def _checked(
             name, number = CODES[refusal_of(checked.findings)]
             code = code or number
             refused.append(f"{declared.datasetid}/{dataid} {name}: {failures(checked.findings)}")
-        done.append((dataid, with_checks(manifest, checked)))
+        done.append((dataid, with_checks(manifest, checked), checked.findings))
     if refused:
         way = "nothing was declared; mend the data, or declare it with --unchecked"
         raise Refused("\n".join([*refused, way]), exit_code=code)

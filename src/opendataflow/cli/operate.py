@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opendataflow.cli.opened import address, opened
-from opendataflow.cli.render import put, put_json, put_table, say
+from opendataflow.cli.render import confirm, put, put_json, put_table, say
 from opendataflow.cli.runs import JobId, Json, env, logs, moment, runs
 from opendataflow.errors import UsageError
 
@@ -212,7 +211,7 @@ def delete_run(run: Annotated[int, typer.Argument(help="The run's number.")], ye
 
     store = opened()
     shown = get_run(store, run)
-    _confirm(f"remove the record of run {run} ({shown['jobid']}/{shown['dataid']}, {shown['status']})", yes=yes)
+    confirm(f"remove the record of run {run} ({shown['jobid']}/{shown['dataid']}, {shown['status']})", yes=yes)
     done = delete_in(store, run)
     say(f"removed run {run} of {done['jobid']}/{done['dataid']} and {done['manifests']} of its manifests")
     if done["log_path"] and os.path.isfile(done["log_path"]):
@@ -252,16 +251,8 @@ def clean(
         put(f"would delete {go_through(only_count=True)}")
         return
     if not yes:
-        _confirm(f"delete {go_through(only_count=True)}", yes=False)
+        confirm(f"delete {go_through(only_count=True)}", yes=False)
     say(f"deleted {go_through(only_count=False)}")
-
-
-def _confirm(what: str, *, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise UsageError(f"this would {what}, and nobody is there to ask; give --yes")
-    typer.confirm(f"{what}?", abort=True, err=True)
 
 
 def doctor(as_json: Json = False) -> int:

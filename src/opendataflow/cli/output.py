@@ -1,13 +1,12 @@
 """What pipelines and arrivals left: its first rows, and clearing it."""
 
-import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from opendataflow.cli.opened import address, opened
-from opendataflow.cli.render import put, put_json, put_table, say
+from opendataflow.cli.render import confirm, put, put_json, put_table, say
 from opendataflow.cli.runs import Json, moment
 from opendataflow.errors import UsageError
 
@@ -161,7 +160,7 @@ def _clear_chunks(
     chunks = find_chunks(store, made, dataids or None)
     size = _size(sum(chunk.bytes for chunk in chunks))
     if chunks and not dry_run:
-        _confirm(f"take back {_number(len(chunks), 'chunk')} of {name} and remove {size}", yes=yes)
+        confirm(f"take back {_number(len(chunks), 'chunk')} of {name} and remove {size}", yes=yes)
         clear_in(store, made, chunks)
     if as_json:
         put_json([_told(chunk, made) for chunk in chunks])
@@ -198,7 +197,7 @@ def _clear_superseded(
     folders: list[RunFolder] = sorted(unneeded.folders)
     told = f"{_number(len(folders), 'run directory')} of {name}, {_size(sum(one.bytes for one in folders))}"
     if folders and not dry_run:
-        _confirm(f"remove {told}", yes=yes)
+        confirm(f"remove {told}", yes=yes)
         for folder in folders:
             remove(made, folder)
     if as_json:
@@ -208,14 +207,6 @@ def _clear_superseded(
         put(f"{name}/{folder.dataid or '?'}  run {folder.run}, {_size(folder.bytes)}  {folder.path}")
     young = f"; {unneeded.too_young} more when they are older" if unneeded.too_young else ""
     say(f"{'would remove' if dry_run else 'removed'} {told}{young}")
-
-
-def _confirm(what: str, *, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise UsageError(f"this would {what}, and nobody is there to ask; give --yes")
-    typer.confirm(f"{what}?", abort=True, err=True)
 
 
 def _number(count: int, noun: str) -> str:

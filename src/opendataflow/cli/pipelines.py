@@ -1,5 +1,6 @@
 """Looking at pipelines: their transformations, what each printed and why it failed."""
 
+import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +18,7 @@ _SHORT_DIGEST = 12
 
 def add_to(app: typer.Typer) -> None:
     app.command()(transformations)
+    app.command("prepare-spark")(prepare_spark)
 
 
 def transformations(
@@ -59,6 +61,30 @@ def transformations(
     elif any(one["status"] == "ERROR" for one in listed):
         newest = next(one["run"] for one in listed if one["status"] == "ERROR")
         say(f"`dataflow transformations --run {newest}` shows all that it printed, and the traceback")
+
+
+def prepare_spark(
+    again: Annotated[bool, typer.Option("--again", help="Make it anew although it is there.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For scripts.")] = False,
+) -> None:
+    """Once for a machine: keep Spark's classes in a file of about 200 MB, from which every later Spark starts sooner.
+
+    Needed for nothing; worth it where pipelines run as many short processes, in CI for instance.
+
+    Example: dataflow prepare-spark
+    """
+    from opendataflow.spark.archive import archive_path, make_archive
+    from opendataflow.spark.jvm import require_java
+
+    require_java()
+    is_new = again or not os.path.exists(archive_path())
+    if is_new:
+        say("preparing Spark for quick starts (once; about a minute)")
+    path = make_archive() if is_new else archive_path()
+    if as_json:
+        put_json({"path": path, "bytes": os.path.getsize(path), "made": is_new})
+    else:
+        put(f"Spark {'starts' if is_new else 'already starts'} from {path}; delete the file to undo it")
 
 
 def _last_words(step: dict[str, Any]) -> str:

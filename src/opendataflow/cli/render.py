@@ -5,6 +5,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from opendataflow.errors import UsageError
+
 STYLES = {
     "COMPLETE": "green",
     "READY": "green",
@@ -80,3 +82,14 @@ def put_grid(title: str, dataids: Sequence[str], rows: dict[str, Sequence[str]])
             line.append(MARKS.get(cell, "?").rjust(width), style=STYLES.get(cell, ""))
         console.print(line)
     console.print()
+
+
+def confirm(what: str, *, yes: bool) -> None:
+    """Ask a person; where nobody is there to ask, raise UsageError."""
+    import typer
+
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"this would {what}, and nobody is there to ask; give --yes")
+    typer.confirm(f"{what}?", abort=True, err=True)

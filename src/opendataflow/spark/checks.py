@@ -20,8 +20,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.types import MapType, StructType
 
 from opendataflow.domain.checks import (
@@ -42,8 +41,9 @@ from opendataflow.domain.checks import (
     what_breaks,
 )
 from opendataflow.errors import JobFailed
-from opendataflow.spark.check_columns import Compiled, Condition, compile_check, schema_problems
-from opendataflow.spark.check_counts import Broken, any_of, count_where, look, repeated, staying
+from opendataflow.spark.check_columns import schema_problems
+from opendataflow.spark.check_counts import Broken, look, repeated
+from opendataflow.spark.check_plan import BROKEN, OUT, ROWS, Asked, CheckPlan, find_plan, first_line
 from opendataflow.spark.files import explain_read_failure, read_chunk
 from opendataflow.spark.files_local import data_files
 from opendataflow.spark.footers import find_extents
@@ -51,7 +51,6 @@ from opendataflow.spark.quarantine import quarantine_folder, quarantine_place, w
 from opendataflow.spark.spec import Place
 
 WAIT_SECONDS = 30.0  # Spark gives an observation's numbers a moment after the write, and sometimes never
-_ROWS, _OUT, _BROKEN = "rows", "out", "broken"  # metrics: all rows, those taken out, those that stay and break a check
 Metrics = dict[str, Any]
 
 
@@ -67,7 +66,7 @@ class Audit:
         self._has_footers = place is not None and place.is_local and place.format == "parquet"
         self._options = dict(place.options) if place is not None else {}
         self._schema = StructType()
-        self._compiled: dict[int, Compiled] = {}
+        self._plan = CheckPlan(Asked((), self._schema, dataid, self._format, self._has_footers, None))
         self._before: DataFrame | None = None
         self._observation: Observation | None = None
 
@@ -79,84 +78,24 @@ class Audit:
         """
         self._schema, self._before = df.schema, df
         null = str(self._options.get("nullValue", "")) if self._format == "csv" else None
-        self._compiled = {
-            number: compile_check(check, df.schema, self._dataid, csv_null=null)
-            for number, check in enumerate(self.checks)
-            if check.kind in ON_EACH_ROW
-        }
-        self._check_expressions(df)
-        if not self._is_watched:
+        self._plan = find_plan(Asked(self.checks, df.schema, self._dataid, self._format, self._has_footers, null))
+        self._plan.try_expressions(df)
+        if not self._plan.is_watched:
             return df
         self._observation = Observation()
         try:
-            watched = df.observe(self._observation, *self._metrics())
+            watched = df.observe(self._observation, *self._plan.metrics)
         except PySparkException as error:  # an aggregate, say, which is no condition on a row
-            raise JobFailed(f"the checks do not go with the data: {_first_line(error)}") from error
-        out = self._taken_out()
+            raise JobFailed(f"the checks do not go with the data: {first_line(error)}") from error
+        out = self._plan.taken_out
         return watched if out is None else watched.where(~out)
-
-    @property
-    def _is_watched(self) -> bool:
-        """True when something must be counted while it is written."""
-        counts_rows = any(check.kind == "rows" for check in self.checks) and self._format not in ("parquet", "orc")
-        in_pass = any(not self._is_in_footers(one) for _, one in self._judged())
-        return counts_rows or in_pass or self._takes_out
-
-    def _is_in_footers(self, condition: Condition) -> bool:
-        return self._has_footers and condition.within is not None
-
-    def _check_expressions(self, df: DataFrame) -> None:
-        for number, compiled in self._compiled.items():
-            if self.checks[number].kind == "expression":
-                try:
-                    _ = df.select(compiled.conditions[0].broken.alias("broken")).schema
-                except PySparkException as error:
-                    raise JobFailed(f"check {self.checks[number]}: {_first_line(error)}") from error
-
-    def _taken_out(self) -> Column | None:
-        """True of the rows that some check takes out; None when no check does."""
-        return any_of(one.broken for _, one in self._conditions(takes_out_rows=True))
-
-    def _metrics(self) -> list[Column]:
-        """Few, since each costs every row: rows, rows taken out, rows that stay and break a check that all must hold.
-
-        An expression with a tolerance has a count of its own: rows that break it are nothing unusual.
-        """
-        out = self._taken_out()
-        metrics = [F.count(F.lit(1)).alias(_ROWS)]
-        if out is not None:
-            metrics.append(count_where(out).alias(_OUT))
-        judged = [(name, one) for name, one in self._judged() if not self._is_in_footers(one)]
-        broken = any_of(one.broken for name, one in judged if not self._is_tolerant(name))
-        if broken is not None:
-            metrics.append(count_where(staying(broken, out)).alias(_BROKEN))
-        for name, one in judged:
-            if self._is_tolerant(name):
-                metrics.append(count_where(staying(one.broken, out)).alias(name))
-        return metrics
-
-    def _judged(self) -> list[tuple[str, Condition]]:
-        """The conditions of the checks that take nothing out, by name: `2.0` is the first one of the third check."""
-        return self._conditions(takes_out_rows=False)
-
-    def _conditions(self, *, takes_out_rows: bool) -> list[tuple[str, Condition]]:
-        return [
-            (f"{number}.{at}", condition)
-            for number, compiled in self._compiled.items()
-            if self.checks[number].takes_out_rows == takes_out_rows
-            for at, condition in enumerate(compiled.conditions)
-        ]
-
-    def _is_tolerant(self, name: str) -> bool:
-        check = self.checks[int(name.partition(".")[0])]
-        return check.kind == "expression" and check.options["at_least"] < 1
 
     def blame(self, error: BaseException) -> str:
         """When a write failed because the SQL of an expression could not be evaluated: a sentence that says so."""
         context = "== SQL" in str(error)
         for check in self.checks:
             if context and check.kind == "expression" and check.options["sql"] in str(error):
-                return f"check {check} could not be evaluated: {_first_line(error)}; try_ functions give null instead"
+                return f"check {check} could not be evaluated: {first_line(error)}; try_ functions give null instead"
         return ""
 
     # After the write --------------------------------------------------------------------------------------------------
@@ -172,7 +111,7 @@ class Audit:
         metrics = self._seen(rows)
         if not metrics or (rows is not None and _kept(metrics) != rows):
             metrics = self._counted_again(spark, place, rows)
-        kept, out = _kept(metrics) if rows is None else rows, int(metrics.get(_OUT, 0))
+        kept, out = _kept(metrics) if rows is None else rows, int(metrics.get(OUT, 0))
         counts = self._counts(spark, place, metrics)
         trouble = self._quarantine(spark, place, out, counts) if out else ""
         found = []
@@ -188,19 +127,15 @@ class Audit:
             found.append(one._replace(detail=printable(one.detail)))
         return tuple(found)
 
-    @property
-    def _takes_out(self) -> bool:
-        return any(self.checks[number].takes_out_rows and one.conditions for number, one in self._compiled.items())
-
     # The numbers ------------------------------------------------------------------------------------------------------
     def _seen(self, rows: int | None) -> Metrics:
         """The numbers, as far as they are known without another pass; empty when they are not."""
-        if rows == 0 and not self._takes_out:
+        if rows == 0 and not self._plan.taking_out:
             return self._nothing()
         if self._observation is not None:
             return self._observed(self._observation)
         is_needed = any(check.kind == "rows" or check.kind in ON_EACH_ROW for check in self.checks)
-        return {} if rows is None and is_needed else {**self._nothing(), _ROWS: rows or 0}
+        return {} if rows is None and is_needed else {**self._nothing(), ROWS: rows or 0}
 
     def _observed(self, observation: Observation) -> Metrics:
         """The observation's numbers; empty when Spark gives none: it drops the node where it knows there is no row."""
@@ -216,19 +151,19 @@ class Audit:
         thread = threading.Thread(target=get, daemon=True, name="observation")
         thread.start()
         thread.join(WAIT_SECONDS)
-        return got[0] if got and _ROWS in got[0] else {}
+        return got[0] if got and ROWS in got[0] else {}
 
     def _nothing(self) -> Metrics:
         """The numbers of no row at all."""
-        return dict.fromkeys([_ROWS, _OUT, _BROKEN, *(name for name, _ in self._judged())], 0)
+        return dict.fromkeys([ROWS, OUT, BROKEN, *(name for name, _ in self._plan.judged)], 0)
 
     def _counted_again(self, spark: SparkSession, place: Place, rows: int | None) -> Metrics:
         """The same numbers by a pass of their own: over what was written, or over all rows where some were left out."""
-        if rows == 0 and not self._takes_out:
+        if rows == 0 and not self._plan.taking_out:
             return self._nothing()
-        source = self._before if self._takes_out else None
+        source = self._before if self._plan.taking_out else None
         source = self._read_back(spark, place) if source is None else source
-        row = source.agg(*self._metrics()).head()
+        row = source.agg(*self._plan.metrics).head()
         return row.asDict() if row is not None else self._nothing()
 
     def _read_back(self, spark: SparkSession, place: Place) -> DataFrame:
@@ -237,19 +172,19 @@ class Audit:
 
     def _counts(self, spark: SparkSession, place: Place, metrics: Metrics) -> dict[str, Broken]:
         """For each condition that a staying row breaks, how many do, and one of the values: one pass over the files."""
-        counts = {name: Broken(int(metrics[name])) for name, _ in self._judged() if metrics.get(name)}
-        if not metrics.get(_BROKEN) and not self._is_doubtful(place):
+        counts = {name: Broken(int(metrics[name])) for name, _ in self._plan.judged if metrics.get(name)}
+        if not metrics.get(BROKEN) and not self._is_doubtful(place):
             return counts
-        found = look(self._read_back(spark, place), self._judged())
-        if found or not metrics.get(_BROKEN):
+        found = look(self._read_back(spark, place), self._plan.judged)
+        if found or not metrics.get(BROKEN):
             return counts | found
         if self._before is not None:  # what the format does not keep, such as parts of a second
-            found = look(self._before, self._judged())
-        return found or dict.fromkeys([name for name, _ in self._judged()], Broken(int(metrics[_BROKEN])))
+            found = look(self._before, self._plan.judged)
+        return found or dict.fromkeys([name for name, _ in self._plan.judged], Broken(int(metrics[BROKEN])))
 
     def _is_doubtful(self, place: Place) -> bool:
         """True unless the footers say that every condition which was left to them holds."""
-        asked = [one for _, one in self._judged() if self._is_in_footers(one)]
+        asked = [one for _, one in self._plan.judged if self._plan.is_in_footers(one)]
         extents = find_extents(place, {one.column for one in asked}) if asked else {}
         return any(
             one.column not in extents or (one.within is not None and not one.within.holds(extents[one.column]))
@@ -260,7 +195,7 @@ class Audit:
     def _row_finding(
         self, number: int, counts: Mapping[str, Broken], rows: int, place: Place, trouble: str
     ) -> Finding:  # fmt: skip
-        check, compiled = self.checks[number], self._compiled[number]
+        check, compiled = self.checks[number], self._plan.compiled[number]
         if check.kind == "expression":
             return self._expression_finding(check, counts.get(f"{number}.0", Broken(0)).rows, rows, place, trouble)
         problems = []
@@ -335,11 +270,11 @@ class Audit:
     # Quarantine -------------------------------------------------------------------------------------------------------
     def _quarantine(self, spark: SparkSession, place: Place, count: int, counts: dict[str, Broken]) -> str:
         """Write the rows that were left out and count them for each check; what is wrong with that, if anything is."""
-        out, before = self._taken_out(), self._before
+        out, before = self._plan.taken_out, self._before
         if out is None or before is None:
             return ""
-        conditions = self._conditions(takes_out_rows=True)
-        why = [(f"{self.checks[int(name.partition('.')[0])]}: {one.what}", one.broken) for name, one in conditions]
+        conditions = self._plan.taking_out
+        why = [(f"{self._plan.check_of(name)}: {one.what}", one.broken) for name, one in conditions]
         found = write_quarantine(before.where(out), why, place, rows=count)
         counts |= look(read_chunk(spark, quarantine_place(place)), conditions)
         if found is None or found == count:
@@ -369,14 +304,14 @@ def audit_files(
             for one in found
         )
     except (JobFailed, PySparkException, Py4JJavaError) as error:
-        told = audit.blame(error) or explain_read_failure(spark, place, error) or _first_line(error)
+        told = audit.blame(error) or explain_read_failure(spark, place, error) or first_line(error)
         unread = Finding(READABLE, False, False, printable(told))
         return (unread, *(skipped(check, "the rows could not be read to their end") for check in kept))
 
 
 def _kept(metrics: Metrics) -> int:
     """Rows that were written, by these numbers."""
-    return int(metrics[_ROWS]) - int(metrics.get(_OUT, 0))
+    return int(metrics[ROWS]) - int(metrics.get(OUT, 0))
 
 
 def _as_written(place: Place, schema: StructType | None) -> Place:
@@ -388,7 +323,3 @@ def _as_written(place: Place, schema: StructType | None) -> Place:
 
 def _sizes(place: Place) -> list[int]:
     return [os.path.getsize(path) for path in data_files(place.location)] if os.path.exists(place.location) else []
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -13,17 +13,15 @@ import json
 import os
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO, TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from opendataflow.spark.own_spark import Channel, OwnSpark, private_channels
 from opendataflow.spark.spec import ChunkSpec, chunk_spec
 
-if TYPE_CHECKING:  # pyspark takes its time; what is wrong with the code is said without it
-    from pyspark.sql import SparkSession
-
+if TYPE_CHECKING:
     from opendataflow.spark.jvm import JvmEnd
 
 ANSWERS_FD = 3
@@ -32,9 +30,9 @@ _INTERNAL = 70
 
 
 def main() -> int:
-    tasks, channel = _private_channels()
+    tasks, channel = private_channels(ANSWERS_FD)
     pool = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="chunk")
-    with WarmSpark() as warm:
+    with OwnSpark() as warm:
         try:
             for line in tasks:
                 pool.submit(_serve, warm, channel, json.loads(line)["task"])
@@ -44,71 +42,7 @@ def main() -> int:
     return 0
 
 
-class Channel:
-    """Where messages to the runner go, whole lines from whichever thread."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._lock = threading.Lock()
-
-    def send(self, run: int, **fields: Any) -> None:
-        data = json.dumps({"run": run, **fields}).encode() + b"\n"
-        with self._lock:
-            while data:
-                data = data[os.write(self._fd, data) :]
-
-
-def _private_channels() -> tuple[IO[str], Channel]:
-    """Our input and our answers, out of reach of the user's code and of every process it starts."""
-    tasks, answers = os.dup(0), os.dup(ANSWERS_FD)
-    os.close(ANSWERS_FD)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    return open(tasks, encoding="utf-8"), Channel(answers)
-
-
-class WarmSpark:
-    """Spark, started when the first chunk needs it; its JVM and what it put aside go at the end."""
-
-    def __init__(self) -> None:
-        self._open = contextlib.ExitStack()
-        self._lock = threading.Lock()
-        self._session: SparkSession | None = None
-
-    def __enter__(self) -> "WarmSpark":
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._open.close()
-
-    def session(self, spec: ChunkSpec) -> "SparkSession":
-        """The session; the settings are the same for every chunk of a pipeline."""
-        with self._lock:
-            if self._session is None:
-                self._session = self._start(spec)
-            return self._session
-
-    def _start(self, spec: ChunkSpec) -> "SparkSession":
-        from opendataflow.spark.jvm import JvmOutput, end_process, find_process, require_java
-        from opendataflow.spark.scratch import scratch_folder
-        from opendataflow.spark.session import start_session
-
-        if not str(spec.spark.get("master") or "").startswith("sc://"):
-            require_java()
-        output = JvmOutput()
-        with contextlib.ExitStack() as started:
-            scratch = started.enter_context(scratch_folder())
-            started.callback(output.finish)
-            started.callback(lambda: end_process(find_process()))
-            with output.held():
-                spark = start_session(spec.spark, name=spec.slug, scratch=scratch)
-            started.callback(spark.stop)
-            self._open = started.pop_all()
-        return spark
-
-
-def _serve(warm: WarmSpark, channel: Channel, path: str) -> None:
+def _serve(warm: OwnSpark, channel: Channel, path: str) -> None:
     """One task. Whatever happens, the runner hears of each of its runs, or that this process is no more."""
     try:
         _serve_task(warm, channel, path)
@@ -117,7 +51,7 @@ def _serve(warm: WarmSpark, channel: Channel, path: str) -> None:
         os._exit(_INTERNAL)
 
 
-def _serve_task(warm: WarmSpark, channel: Channel, path: str) -> None:
+def _serve_task(warm: OwnSpark, channel: Channel, path: str) -> None:
     try:
         with open(path, encoding="utf-8") as file:
             task = json.load(file)
@@ -133,10 +67,10 @@ def _serve_task(warm: WarmSpark, channel: Channel, path: str) -> None:
             os._exit(0)  # a copy that the user's code forked came back here: its end is not the run's
         write_atomically(results[spec.runid], result)
         del results[spec.runid]
-        channel.send(spec.runid, code=1 if result.get("error") else 0)
+        channel.send(run=spec.runid, code=1 if result.get("error") else 0)
 
     def hear(spec: ChunkSpec, **fields: Any) -> None:
-        channel.send(spec.runid, **fields)
+        channel.send(run=spec.runid, **fields)
 
     def end_if_jvm_ended(error: BaseException, spec: ChunkSpec) -> None:
         if os.getpid() != served_by:
@@ -153,13 +87,13 @@ def _serve_task(warm: WarmSpark, channel: Channel, path: str) -> None:
 
 
 def _produce(
-    warm: WarmSpark, specs: list[ChunkSpec], done: Callable[..., None], hear: Callable[..., None],
+    warm: OwnSpark, specs: list[ChunkSpec], done: Callable[..., None], hear: Callable[..., None],
     end_if_jvm_ended: Callable[[BaseException, ChunkSpec], None],
 ) -> None:  # fmt: skip
     from opendataflow.spark.pipeline import Task, read_codes
 
     codes = read_codes(specs[0])  # first: what is missing is said without waiting for Spark
-    spark = warm.session(specs[0])
+    spark = warm.session(specs[0].spark, name=specs[0].slug)
     for spec in specs:
         hear(spec, begun=True)
     for spec, result in Task(spark, codes, hear=hear, end_if_jvm_ended=end_if_jvm_ended).run(specs):
@@ -202,12 +136,12 @@ def _end_if_jvm_ended(error: BaseException, spec: ChunkSpec, results: dict[int, 
 
 
 def _find_end_of_jvm(error: BaseException) -> "JvmEnd | None":
-    from opendataflow.spark.jvm import find_end, find_process, looks_cut_off
-    from opendataflow.spark.spark_words import causes
+    from opendataflow.spark.jvm import find_end, find_process, is_going_down, looks_cut_off
 
+    process = find_process()
     # A JVM that was asked to end stops Spark first, and only then ends.
-    is_ending = looks_cut_off(error) or any("SparkContext was shut down" in text for text in causes(error))
-    return find_end(find_process(), wait_seconds=5.0 if is_ending else 0.0)
+    is_ending = process is not None and (looks_cut_off(error) or is_going_down())
+    return find_end(process, wait_seconds=10.0 if is_ending else 0.0)
 
 
 def _is_stopped() -> bool:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from opendataflow.errors import ConfigurationError
 
 _HELD_BYTES = 65_536
+_OUT_OF_MEMORY = 52  # Spark's own code for it
 _SIGNALLED = 128  # a JVM that is asked to end by signal n runs its hooks and exits 128 + n
 
 
@@ -47,6 +48,8 @@ class JvmEnd:
         return asked if asked in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT) else None
 
     def __str__(self) -> str:
+        if self.code == _OUT_OF_MEMORY:
+            return "Spark's Java process ran out of memory; raise `spark.driver.memory`"
         how = f"was killed by signal {self.signal}" if self.signal else f"ended by itself with exit code {self.code}"
         return f"Spark's Java process {how}"
 
@@ -119,6 +122,22 @@ def looks_cut_off(error: BaseException) -> bool:
     from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 
     return isinstance(error, Py4JError | OSError | EOFError) and not isinstance(error, Py4JJavaError)
+
+
+def is_going_down() -> bool:
+    """True when Spark has stopped inside its JVM, but not by Python's `stop()`: the JVM was asked to end, and will.
+
+    Whatever fails meanwhile fails for that, in whichever words.
+    """
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    if context is None:
+        return False
+    try:
+        return bool(context._jsc.sc().isStopped())
+    except Exception:  # noqa: BLE001  it does not answer any more
+        return True
 
 
 def find_end(process: "subprocess.Popen[bytes] | None", *, wait_seconds: float = 0.0) -> JvmEnd | None:

@@ -9,6 +9,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from opendataflow.spark.archive import java_options
+
 DEFAULT_MASTER = "local[*]"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -16,8 +18,11 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _NOISY_LOGGERS = ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 
-def start_session(settings: Mapping[str, Any], *, name: str, scratch: str) -> SparkSession:
-    """A session on the master that the project names, or on this machine; the project's `conf` wins over ours."""
+def start_session(settings: Mapping[str, Any], *, name: str, scratch: str, prepared: bool = True) -> SparkSession:
+    """A session on the master that the project names, or on this machine; the project's `conf` wins over ours.
+
+    It starts from `prepared` classes when this machine has them.
+    """
     master = str(settings.get("master") or DEFAULT_MASTER)
     conf = {key: _text(value) for key, value in (settings.get("conf") or {}).items()}
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -30,7 +35,11 @@ def start_session(settings: Mapping[str, Any], *, name: str, scratch: str) -> Sp
         defaults = _everywhere()
     else:
         builder = SparkSession.builder.master(master).appName(name)
-        defaults = _everywhere() | _own_jvm(scratch) | (_this_machine(scratch) if master.startswith("local") else {})
+        defaults = (
+            _everywhere()
+            | _own_jvm(scratch, java_options() if prepared else "")
+            | (_this_machine(scratch) if master.startswith("local") else {})
+        )
         if _JAVA_OPTIONS in conf:
             conf[_JAVA_OPTIONS] = f"{defaults[_JAVA_OPTIONS]} {conf[_JAVA_OPTIONS]}"  # of two, Java takes the last
     for key, value in (defaults | conf).items():
@@ -46,13 +55,13 @@ def _everywhere() -> dict[str, str]:
     }
 
 
-def _own_jvm(scratch: str) -> dict[str, str]:
+def _own_jvm(scratch: str, java: str) -> dict[str, str]:
     """For a driver that runs here, whatever its executors are."""
     return {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": os.path.join(scratch, "warehouse"),
-        _JAVA_OPTIONS: f'-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()} "-Djava.io.tmpdir={scratch}"',
+        _JAVA_OPTIONS: f'-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()} "-Djava.io.tmpdir={scratch}" {java}',
     }
 
 

@@ -14,9 +14,10 @@ import re
 import signal
 import sys
 import time
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from opendataflow.spark.cases import Case
+from opendataflow.spark.own_spark import OwnSpark, private_channels
 from opendataflow.spark.validate import WHERE
 
 if TYPE_CHECKING:
@@ -37,43 +38,32 @@ _QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 def main() -> int:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a hanging case must not outlive who waits for it
     faulthandler.register(WHERE, all_threads=False)
-    cases, answers = _private_channels(int(sys.argv[1]))
+    cases, answers = private_channels(int(sys.argv[1]))
     from opendataflow.spark.run_case import run_case
 
-    with Session() as session:
+    with OwnSpark() as own:
         for line in cases:
             case = Case(**json.loads(line))
             _use_zone(case)
 
             def get_spark(case: Case = case) -> "SparkSession":
-                _send(answers, event="starting")
-                started = session.get(case.conf)
-                _send(answers, event="running")
+                answers.send(event="starting")
+                started = own.session(_settings(case), name="validate")
+                answers.send(event="running")
                 return started
 
-            _send(answers, event="running")
+            answers.send(event="running")
             outcome = run_case(case, get_spark)
             _flush()
-            _send(answers, event="done", outcome=outcome.as_json())
-            if session.has_ended():
+            answers.send(event="done", outcome=outcome.as_json())
+            if own.has_ended():
                 return 1  # the next case gets a new process, and a new Spark
     return 0
 
 
-def _private_channels(given: int) -> tuple[IO[str], int]:
-    """Our input and our answers, out of reach of the user's code and of every process it starts."""
-    cases, answers = os.dup(0), os.dup(given)  # a duplicate is not inherited
-    os.close(given)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    return open(cases, encoding="utf-8"), answers
-
-
-def _send(answers: int, **message: Any) -> None:
-    data = json.dumps(message).encode() + b"\n"
-    while data:
-        data = data[os.write(answers, data) :]
+def _settings(case: Case) -> dict[str, Any]:
+    """On this machine, whatever the project's master is."""
+    return {"master": "local[1]", "conf": {_JAVA_OPTIONS: _QUICK_JVM, **case.conf, **_SMALL}}
 
 
 def _flush() -> None:
@@ -90,51 +80,6 @@ def _use_zone(case: Case) -> None:
         zone = f"<{zone}>{'-' if offset[1] == '+' else '+'}{offset[2]}"
     os.environ["TZ"] = zone
     time.tzset()
-
-
-class Session:
-    """The Spark session of all cases, started when the first one needs it, on this machine whatever the master is."""
-
-    def __init__(self) -> None:
-        self._open = contextlib.ExitStack()
-        self._session: SparkSession | None = None
-
-    def __enter__(self) -> "Session":
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._open.close()
-
-    def get(self, conf: Any) -> "SparkSession":
-        if self._session is None:
-            self._session = self._start(conf)
-        return self._session
-
-    def has_ended(self) -> bool:
-        """True when the JVM is gone, whoever killed it."""
-        if self._session is None:
-            return False
-        from opendataflow.spark.jvm import find_end, find_process
-
-        return find_end(find_process()) is not None
-
-    def _start(self, conf: Any) -> "SparkSession":
-        from opendataflow.spark.jvm import JvmOutput, end_process, find_process, require_java
-        from opendataflow.spark.scratch import scratch_folder
-        from opendataflow.spark.session import start_session
-
-        require_java()
-        settings = {"master": "local[1]", "conf": {_JAVA_OPTIONS: _QUICK_JVM, **conf, **_SMALL}}
-        output = JvmOutput()
-        with contextlib.ExitStack() as started:
-            scratch = started.enter_context(scratch_folder())
-            started.callback(output.finish)
-            started.callback(lambda: end_process(find_process()))
-            with output.held():
-                spark = start_session(settings, name="validate", scratch=scratch)
-            started.callback(spark.stop)
-            self._open = started.pop_all()
-        return spark
 
 
 if __name__ == "__main__":

@@ -1,0 +1,83 @@
+"""A process's own Spark, and its private line to whoever started the process."""
+
+import contextlib
+import json
+import os
+import threading
+from collections.abc import Mapping
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # pyspark takes its time; what is wrong with the code is said without it
+    from pyspark.sql import SparkSession
+
+
+class OwnSpark:
+    """Spark, started when it is first asked for; its JVM and what it put aside go at the end."""
+
+    def __init__(self) -> None:
+        self._open = contextlib.ExitStack()
+        self._lock = threading.Lock()
+        self._session: SparkSession | None = None
+
+    def __enter__(self) -> "OwnSpark":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._open.close()
+
+    def session(self, settings: Mapping[str, Any], *, name: str) -> "SparkSession":
+        """The session; whoever asks first decides its settings."""
+        with self._lock:
+            if self._session is None:
+                self._session = self._start(settings, name)
+            return self._session
+
+    def has_ended(self) -> bool:
+        """True when there was a JVM and it is gone, whoever killed it."""
+        if self._session is None:
+            return False
+        from opendataflow.spark.jvm import find_end, find_process
+
+        return find_end(find_process()) is not None
+
+    def _start(self, settings: Mapping[str, Any], name: str) -> "SparkSession":
+        from opendataflow.spark.jvm import JvmOutput, end_process, find_process, require_java
+        from opendataflow.spark.scratch import scratch_folder
+        from opendataflow.spark.session import start_session
+
+        if not str(settings.get("master") or "").startswith("sc://"):
+            require_java()
+        output = JvmOutput()
+        with contextlib.ExitStack() as started:
+            scratch = started.enter_context(scratch_folder())
+            started.callback(output.finish)
+            started.callback(lambda: end_process(find_process()))
+            with output.held():
+                spark = start_session(settings, name=name, scratch=scratch)
+            started.callback(spark.stop)
+            self._open = started.pop_all()
+        return spark
+
+
+class Channel:
+    """Where messages to whoever started this process go, whole lines from whichever thread."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._lock = threading.Lock()
+
+    def send(self, **fields: Any) -> None:
+        data = json.dumps(fields).encode() + b"\n"
+        with self._lock:
+            while data:
+                data = data[os.write(self._fd, data) :]
+
+
+def private_channels(answers_fd: int) -> tuple[IO[str], Channel]:
+    """Our input and our answers, out of reach of the user's code and of every process it starts."""
+    asked, answers = os.dup(0), os.dup(answers_fd)  # a duplicate is not inherited
+    os.close(answers_fd)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return open(asked, encoding="utf-8"), Channel(answers)
