@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType, TimestampNTZType
 
 from opendataflow.domain.checks import Check, missing_column, unfit_bounds, what_breaks, without_text
 from opendataflow.domain.partitions import slot_of
+from opendataflow.domain.pattern_words import matching_words
 from opendataflow.domain.patterns import java_pattern
 from opendataflow.domain.types import (
     BOOLEAN,
@@ -34,6 +35,8 @@ from opendataflow.domain.types import (
     plain_name,
 )
 from opendataflow.spark.footers import Within
+
+_MOST_WORDS = 2000
 
 
 class Condition(NamedTuple):
@@ -196,7 +199,14 @@ def _pattern(column: _Values, options: Mapping[str, Any], _dataid: str) -> Colum
     problem = without_text(column.name, column.type)
     if problem:
         return problem
-    matching = column.values.cast("string").rlike(java_pattern(options["columns"][column.name]))
+    pattern = options["columns"][column.name]
+    words = matching_words(pattern, _MOST_WORDS) if column.kind == TEXT else None
+    if words and not any(sign in word for word in words for sign in "'\\"):
+        # A pattern costs a thin pipeline a fifth of its time, a set of words next to nothing. As text: one call.
+        listed = ", ".join(f"'{word}'" for word in words)
+        matching = F.expr(f"{quoted(column.name)} IN ({listed})")
+    else:
+        matching = column.values.cast("string").rlike(java_pattern(pattern))
     return column.values.isNotNull() & ~F.coalesce(matching, F.lit(False))
 
 
