@@ -3,6 +3,7 @@
 python bench/pipelines_pandas.py HOME TARGET    our way, told by lines as bench/pipelines_plain.py is
 """
 
+import atexit
 import contextlib
 import itertools
 import os
@@ -87,8 +88,9 @@ def our_way(home: Path, target: Path, peaks: dict[str, int]) -> Callable[[dict[s
     from opendataflow.spark.session import start_session
     from opendataflow.spark.spec import ChunkSpec, Place
 
-    scratch = contextlib.ExitStack().enter_context(scratch_folder())
-    spark = start_session({}, name="bench", scratch=scratch)
+    kept = contextlib.ExitStack()
+    spark = start_session({}, name="bench", scratch=kept.enter_context(scratch_folder()))
+    atexit.register(kept.close)  # and so it lives until then
     jvm = find_process()
     runs = itertools.count(1)
 
