@@ -135,9 +135,9 @@ def test_what_is_not_there_says_where_to_look(shop: Project) -> None:
 
 
 def test_what_only_spark_can_read_says_how(shop: Project) -> None:
-    by_hand(shop, "priced", DAY, f"s3a://bucket/priced/{DAY}")
+    by_hand(shop, "priced", DAY, f"hdfs://host/priced/{DAY}")
     told = refused(shop, "priced", code=2)
-    assert f"priced/{DAY} is at s3a://bucket/priced/{DAY}" in told
+    assert f"priced/{DAY} is at hdfs://host/priced/{DAY}" in told
     assert f'Project(".").read(spark, "priced", dataids=["{DAY}"])' in told
     by_hand(shop, "odd", "a")
     shop.write("data/odd/a.csv", "a\n1\n")

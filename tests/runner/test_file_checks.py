@@ -730,7 +730,7 @@ def test_the_number_of_rows_is_compared_with_the_chunks_before(tmp_path: Path) -
 def test_places_on_other_machines_are_skipped() -> None:
     definition = json.dumps({"checks": [{"kind": "rows", "options": {"min": 1}, "on_fail": "fail"}]})
     checked = check_chunk(
-        Dataset("p", "d", definition=definition), "1", "s3a://bucket/d/1", root="s3a://bucket",
+        Dataset("p", "d", definition=definition), "1", "hdfs://host/d/1", root="hdfs://host",
         found_manifest=Manifest(), earlier_rows=lambda _: [], now=NOW,
     )  # fmt: skip
     assert checked.findings[0].skipped

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -34,12 +34,15 @@ def scan(
     """Find files that arrived, by the paths in project.yml, and make them READY after their checks.
 
     A file has arrived when its done marker is there, or when it did not change for a while (`arrival:`).
+    Of a table that nobody makes, a slot of time is READY once it is over, and every other chunk at once.
     What fails is told, kept for `dataflow why`, and tried again by the next scan.
     Exit: 0, or the code of the first rejection: 11 WRONG_DATA, 12 INVALID_PATH, 13 NOT_VALIDATED.
 
     Examples: dataflow scan;  dataflow scan flights --dry-run;  dataflow scan --json
     """
+    from opendataflow.domain.tables import find_table
     from opendataflow.runner.arrival import State, scan_dataset
+    from opendataflow.runner.sources import open_table
 
     found = address()
     store = opened(found)
@@ -48,7 +51,11 @@ def scan(
     ignored: list[str] = []
     code = 0
     for declared, root in _scanned(store, dataset, found.project):
-        for arrival in scan_dataset(store, declared, root, now=time.time(), dry_run=dry_run):
+        if find_table(declared) is not None:
+            arrivals: Iterable[Arrival] = open_table(store, declared, root, None, dry_run=dry_run)
+        else:
+            arrivals = scan_dataset(store, declared, root, now=time.time(), dry_run=dry_run)
+        for arrival in arrivals:
             counts[arrival.state] = counts.get(arrival.state, 0) + 1
             code = code or arrival.exit_code
             if arrival.state is State.IGNORED:
@@ -70,13 +77,12 @@ def scan(
 def _scanned(store: "LoopStore", datasetid: str | None, project: str | None) -> list[tuple["Dataset", str]]:
     """The datasets to look for, with their roots; one that was named must be such that files of it can arrive."""
     from opendataflow.domain.dataset import Dataset
-    from opendataflow.runner.arrival import why_not
     from opendataflow.store.registry import get_dataset
 
     producers = {(row[0], row[1]): str(row[3]) for row in store.read("producers", {}, file="registry")}
     if datasetid is not None:
         declared, root = get_dataset(store, datasetid, project=project)
-        reason = why_not(declared, root, producers.get(declared[:2]))
+        reason = _why_not(declared, root, producers.get(declared[:2]))
         if reason:
             raise UsageError(f"dataset {datasetid} {reason}; only files from outside can be scanned for")
         return [(declared, root)]
@@ -87,7 +93,17 @@ def _scanned(store: "LoopStore", datasetid: str | None, project: str | None) -> 
         raise UsageError(f"project {project!r} is not registered; run `dataflow apply`")
     root = str(roots[0][0])
     all_of_it = [Dataset(*row) for row in store.read("datasets_of", {"project": project}, file="registry")]
-    return [(one, root) for one in all_of_it if not why_not(one, root, producers.get(one[:2]))]
+    return [(one, root) for one in all_of_it if not _why_not(one, root, producers.get(one[:2]))]
+
+
+def _why_not(dataset: "Dataset", root: str, producer: str | None) -> str:
+    """Why nothing of this dataset can arrive; of a table that nobody makes, slots can."""
+    from opendataflow.domain.tables import find_table
+    from opendataflow.runner.arrival import why_not
+
+    if producer is None and find_table(dataset) is not None:
+        return ""
+    return why_not(dataset, root, producer)
 
 
 def _line(arrival: "Arrival") -> str:
@@ -156,11 +172,11 @@ def ready(
 def _arrived(declared: "Dataset", dataid: str, root: str, location: str | None, environment: str) -> "Manifest":
     from opendataflow.domain.chunk import Manifest
     from opendataflow.domain.dataset import chunk_location, is_below
-    from opendataflow.runner.files import is_local, manifest_of
+    from opendataflow.runner.files import is_local, is_reachable, manifest_of
 
     place = os.path.abspath(location) if location and is_local(location) else location
     place = place or chunk_location(declared, dataid, root=root)
-    if place is None or not is_local(place):
+    if place is None or not is_reachable(place):
         return Manifest(location=place)
     if not is_below(place, root):
         raise UsageError(f"{place} is not below {root}, the root of environment {environment!r}")

@@ -19,6 +19,7 @@ from opendataflow.cli import (
     project,
     registered,
     run,
+    source,
     state,
     tick,
     validate,
@@ -41,6 +42,7 @@ run.add_to(app)
 pipelines.add_to(app)
 validate.add_to(app)
 output.add_to(app)
+source.add_to(app)
 legacy.add_to(app)
 tick.add_to(app)
 arrive.add_to(app)

@@ -10,6 +10,7 @@ from typing import Any
 
 from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.registration import Registration
+from opendataflow.domain.tables import find_table
 from opendataflow.errors import ConfigurationError
 from opendataflow.project.address import PROJECT_FILE
 from opendataflow.project.inspect_code import Inspected, inspect_code
@@ -85,6 +86,7 @@ class _Files:
         for pipeline in self.pipelines:
             inspected = [self._check_transformation(pipeline, at) for at in range(len(pipeline.transformations))]
             self._check_engines(pipeline, inspected)
+            self._check_tables(pipeline, inspected)
         self._check_unused()
         return self.found
 
@@ -119,7 +121,10 @@ class _Files:
                 dataset = datasets.get(link.datasetid) if link.dataset_project == made.project else None
                 if dataset is not None and _is_elsewhere(dataset):
                     told = f"pipeline {job.jobid!r} uses {dataset.datasetid!r}, which has no path"
-                    self._error_at(at[job.jobid], told, "give the dataset a `path`; pipelines read and write files")
+                    step = (
+                        "give the dataset a `path`, or a `url` and a `table`; pipelines read and write files and tables"
+                    )
+                    self._error_at(at[job.jobid], told, step)
 
     def _check_scripts(self, made: Registration) -> None:
         for job in made.jobs:
@@ -179,6 +184,20 @@ class _Files:
         if pipeline.engine is None and not engines:
             self._hint_at_pandas(files, inspected)
 
+    def _check_tables(self, pipeline: Pipeline, inspected: list[Inspected | None]) -> None:
+        """Transformations for pandas get their sources from files."""
+        engines = {pipeline.engine} if pipeline.engine else {one.engine for one in inspected if one is not None}
+        made = self.loaded.registration
+        if made is None or "pandas" not in engines:
+            return
+        tables = {one.datasetid for one in made.datasets if find_table(one) is not None}
+        for job in made.jobs:
+            for link in job.links if job.jobid == pipeline.slug else ():
+                if link.itemtype == "IN" and link.dataset_project == made.project and link.datasetid in tables:
+                    told = f"{link.datasetid!r} is a table, and transformations for pandas read files"
+                    step = "copy it to files first, with a pipeline without transformations, or write them for Spark"
+                    self._error_at((*pipeline.at, "sources"), told, step)
+
     def _hint_at_pandas(self, files: list[str], inspected: list[Inspected | None]) -> None:
         for file, one in zip(files, inspected, strict=True):
             if one is not None and one.run is not None and one.run.assigned_line is not None:
@@ -208,7 +227,7 @@ def _names(folder: str) -> list[str]:
 
 
 def _is_elsewhere(dataset: Dataset) -> bool:
-    return dataset.location is None and dataset.clock is None
+    return dataset.location is None and dataset.clock is None and find_table(dataset) is None
 
 
 def _pipelines(written: Any) -> Iterator[Pipeline]:

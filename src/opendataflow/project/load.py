@@ -7,6 +7,7 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from opendataflow.domain.dataset import VARIABLE_SUFFIXES, Dataset, variable_prefix
 from opendataflow.domain.registration import JobSpec, LinkSpec, Registration
+from opendataflow.domain.tables import SQL
 from opendataflow.errors import ConfigurationError
 from opendataflow.project.check_schema import arrival_json, check_fit, checks_json
 from opendataflow.project.links import get_clock, get_link, job_spec, project_id
@@ -15,6 +16,7 @@ from opendataflow.project.problems import Problems
 from opendataflow.project.schema import DatasetEntry, JobEntry, ProjectFile, Spark
 from opendataflow.project.shape import Shaped, read_project, read_shape
 from opendataflow.project.source import Path, Source
+from opendataflow.project.tables import check_tables, read_whole
 from opendataflow.project.whole import check_places, in_order, producers, with_schemes
 
 __all__ = ["Loaded", "load_registration", "project_id", "read_addresses", "read_project", "read_registration"]
@@ -73,6 +75,7 @@ class _Loading:
         self._read_datasets()
         undeclared = Undeclared(self.source, self.me, self.datasets, frozenset(self.broken))
         destinations = self._find_destinations(undeclared)
+        self._settle_tables(destinations)
         self._read_jobs()
         self._read_pipelines(undeclared, destinations, _spark(self.project.spark, declared.spark))
         jobs = self._check_whole(undeclared, root)
@@ -100,6 +103,14 @@ class _Loading:
             with self.problems.kept():
                 found[-1] = undeclared.destination(("pipelines", index, "destination"), entry.destination)
         return found
+
+    def _settle_tables(self, destinations: list[str | None]) -> None:
+        """Before anything is mapped: which tables are one chunk."""
+        read = [
+            name.removeprefix(f"{self.me}.") for one in self.project.pipelines for item in one.sources for name in item
+        ]
+        made = [name.removeprefix(f"{self.me}.") for job in self.project.jobs.values() for name in job.outputs]
+        read_whole(self.datasets, read, [*made, *(name for name in destinations if name is not None)])
 
     def _read_jobs(self) -> None:
         for jobid, entry in self.project.jobs.items():
@@ -135,6 +146,8 @@ class _Loading:
         if ordered is not None and not self.problems:
             whole = with_schemes(self.source, self.me, self.jobs, ordered, self.datasets, self.places, self.problems)
         check_places(self.source, self.datasets, producer if complete else None, root, undeclared.places, self.problems)
+        if not self.problems:
+            check_tables(self.source, whole, self.datasets, producer, self.places, root, self.problems)
         return whole
 
 
@@ -148,9 +161,10 @@ def _dataset(source: Source, project: str, datasetid: str, entry: DatasetEntry) 
         _check_fit(source, datasetid, entry)
     url, place = _address(entry)
     rest = {
-        "options": entry.options, "schema": entry.schema_, "url": url, "query": entry.query,
-        "partition_column": entry.partition_column, "arrival": arrival_json(entry.arrival),
-        "checks": checks_json(entry.checks),
+        "options": entry.options, "schema": entry.schema_, "url": url, "url_env": entry.url_env, "query": entry.query,
+        "partition_column": entry.partition_column, "write": entry.write, "driver": entry.driver,
+        "driver_options": entry.driver_options, "connections": entry.connections,
+        "arrival": arrival_json(entry.arrival), "checks": checks_json(entry.checks),
     }  # fmt: skip
     schemaname, _, tablename = (entry.table or "").rpartition(".")
     return Dataset(
@@ -165,9 +179,10 @@ def _dataset(source: Source, project: str, datasetid: str, entry: DatasetEntry) 
 
 
 def _check_fit(source: Source, datasetid: str, entry: DatasetEntry) -> None:
+    format_ = SQL if entry.url or entry.url_env else entry.format
     try:
         check_fit(
-            entry.checks, entry.arrival, path=entry.path, format_=entry.format, options=entry.options,
+            entry.checks, entry.arrival, path=entry.path, format_=format_, options=entry.options,
             schema=entry.schema_,
         )  # fmt: skip
     except ValueError as error:

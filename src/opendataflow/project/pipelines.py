@@ -8,6 +8,7 @@ from typing import Any
 
 from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.registration import JobSpec, LinkSpec
+from opendataflow.domain.tables import SQL, find_table
 from opendataflow.project.check_schema import check_fit, checks_json
 from opendataflow.project.job_schema import InputEntry, PipelineEntry
 from opendataflow.project.links import get_clock, get_link, job_spec
@@ -115,7 +116,8 @@ def _check_checks(source: Source, at: Path, entry: PipelineEntry, destination: D
     declared = json.loads(destination.definition or "{}")
     try:
         check_fit(
-            entry.checks, None, path=destination.location, format_=destination.format,
+            entry.checks, None, path=destination.location,
+            format_=SQL if find_table(destination) is not None else destination.format,
             options=declared.get("options") or {}, schema=declared.get("schema"),
         )  # fmt: skip
     except ValueError as error:

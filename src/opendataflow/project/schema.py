@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
 
 from opendataflow.domain.partitions import SCHEMES, check_scheme
+from opendataflow.domain.tables import REPLACE_TABLE
 from opendataflow.errors import UsageError
 from opendataflow.project.check_schema import ArrivalEntry, CheckEntry
 from opendataflow.project.job_schema import InputEntry, JobEntry, PipelineEntry
@@ -23,6 +24,9 @@ _PLACEHOLDER = re.compile(r"\{[^{}]*\}")
 _SECRET_OPTION = re.compile(r"(?i)(?:^|[._-])(?:password|passwd|passphrase|pwd)$")
 _SECRET_PARAMETER = re.compile(r"(?i)[?&;](?:password|passwd|pwd|sslpassword)=[^&;]")
 _VARIABLE = re.compile(r"\$\{[^}]*\}")
+_ONE_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_ABOUT_DATABASES = ("table", "query", "driver", "driver_options", "connections", "write")
+_PARTS_OF_ADDRESS = ("hostname", "database", "username")
 _TYPES = (
     "string", "varchar", "char", "boolean", "byte", "tinyint", "short", "smallint", "int", "integer", "long", "bigint",
     "float", "real", "double", "decimal", "dec", "numeric", "date", "timestamp", "timestamp_ntz", "timestamp_ltz",
@@ -48,6 +52,14 @@ def _is_whole(credential: str) -> bool:
     except ValueError:
         return False
     return len(raw) >= (44 if credential.startswith(PREFIX) else 28)  # salt, nonce and tag; or without the salt
+
+
+def with_variable(entry: dict[str, Any]) -> dict[str, Any]:
+    """The entry of a dataset with `url: ${NAME}` as `url_env: NAME`: what the variable holds is never written down."""
+    whole = _ONE_VARIABLE.fullmatch(entry["url"].strip()) if isinstance(entry.get("url"), str) else None
+    if whole is None or "url_env" in entry:
+        return entry
+    return {("url_env" if key == "url" else key): whole[1] if key == "url" else value for key, value in entry.items()}
 
 
 def holds_password(url: str) -> bool:
@@ -108,10 +120,15 @@ class DatasetEntry(_Strict):
     username: str | None = None
     encryptedpass: str | None = None
     url: str | None = None
+    url_env: str | None = None  # the environment variable that holds the address, with its password
     password: str | None = None
-    table: str | None = None
-    query: str | None = None
-    partition_column: str | None = None
+    table: Filled | None = None
+    query: Filled | None = None
+    partition_column: Filled | None = None
+    driver: Filled | None = None
+    driver_options: dict[Annotated[str, AfterValidator(_option_name)], str] = {}
+    connections: int | None = Field(default=None, ge=1, le=10_000)
+    write: Literal["replace", "append", "replace_table"] | None = None
     arrival: ArrivalEntry | None = None
     checks: list[CheckEntry] = []
 
@@ -155,17 +172,53 @@ class DatasetEntry(_Strict):
             raise ValueError("is not an address like postgresql://reader@localhost:5432/crm")
         return url
 
+    @field_validator("url_env")
+    @classmethod
+    def _a_variable(cls, name: str | None) -> str | None:
+        if name is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            # What stands there may be the address itself: it is not shown.
+            raise ValueError("is not the name of an environment variable, like DATABASE_URL")
+        return name
+
     @model_validator(mode="after")
     def _one_source(self) -> "DatasetEntry":
-        for one, other in (("path", "url"), ("table", "query"), ("password", "encryptedpass"), ("table", "tablename")):
+        for one, other in (
+            ("path", "url"), ("path", "url_env"), ("url", "url_env"), ("table", "query"),
+            ("password", "encryptedpass"), ("table", "tablename"), ("query", "tablename"),
+        ):  # fmt: skip
             if getattr(self, one) is not None and getattr(self, other) is not None:
                 raise ValueError(f"has both `{one}` and `{other}`; give one of them")
-        for needs in ("table", "query"):
-            if getattr(self, needs) is not None and self.url is None:
-                raise ValueError(f"has a `{needs}`, but no `url` of its database")
+        if self.url is None and self.url_env is None:
+            for needs in _ABOUT_DATABASES:
+                if getattr(self, needs):
+                    article = "" if needs in ("driver_options", "connections", "write") else "a "
+                    raise ValueError(f"has {article}`{needs}`, but no `url` of its database")
         if self.arrival is not None and self.path is None:
             raise ValueError("has `arrival`, but no `path` where files could arrive")
+        self._check_table()
         return self
+
+    def _check_table(self) -> None:
+        """Raise ValueError for what makes no sense together in a database."""
+        if self.url_env is not None:
+            for part in _PARTS_OF_ADDRESS:
+                if getattr(self, part) is not None:
+                    raise ValueError(f"has a `{part}`, and a whole address in the variable {self.url_env}; give one")
+        if self.format is not None and (self.url or self.url_env):
+            raise ValueError("has a `format`, which is for files, and the address of a database")
+        if self.write is not None and self.query is not None:
+            raise ValueError(f"has `write: {self.write}`, and a query; only a table can be written")
+        if self.partition_column is None:
+            return
+        if self.path is not None:
+            raise ValueError(
+                "has a `partition_column`, which is for tables; a file's dataid is the {dataid} in its path, "
+                "and the check `partition: {column: …}` looks at its rows"
+            )
+        if self.partitions == "none":
+            raise ValueError("has a `partition_column`, and `partitions: none`, where the whole is one chunk")
+        if self.write == REPLACE_TABLE:
+            raise ValueError("has a `partition_column`, and `write: replace_table`, which replaces all rows")
 
     @field_validator("path")
     @classmethod

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from opendataflow.errors import ConfigurationError
 from opendataflow.project.problems import Problems
-from opendataflow.project.schema import DatasetEntry, ProjectFile
+from opendataflow.project.schema import DatasetEntry, ProjectFile, with_variable
 from opendataflow.project.source import Path, Source, suggestion
 
 
@@ -145,7 +145,7 @@ def _dataset_here(source: Source, datasetid: str, entry: Any) -> Any:
     entry = {} if entry is None else entry
     if not isinstance(entry, dict):
         return entry
-    whole = {**entry, **source.changes.get(datasetid, {})}
+    whole = with_variable({**entry, **source.changes.get(datasetid, {})})
     return {key: source.filled(value, ("datasets", datasetid, key)) for key, value in whole.items()}
 
 

@@ -6,19 +6,19 @@ One look costs a stat for each file that is READY already, and nothing in the st
 import json
 import os
 import re
-import stat
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from opendataflow.domain.checks import Finding, checks_of, failures, passed, printable
 from opendataflow.domain.chunk import ChunkStatus, Manifest
-from opendataflow.domain.dataset import Dataset, chunk_location, is_below
+from opendataflow.domain.dataset import Dataset, chunk_location
 from opendataflow.domain.partitions import FULL, is_dataid, natural_key
 from opendataflow.domain.questions import CODES, Question
 from opendataflow.errors import Refused, UsageError
 from opendataflow.runner.checks import check_chunk, with_checks
-from opendataflow.runner.files import Found, find_files, is_local, is_same, manifest_of
+from opendataflow.runner.files import Found, is_reachable, is_same, manifest_of
+from opendataflow.runner.folders import Folders, folders_of
 from opendataflow.runner.prepare import why_stale
 from opendataflow.store.arrivals import Known, earlier_rows, known_chunks, record_rejection
 from opendataflow.store.check_results import record_findings
@@ -80,8 +80,8 @@ def why_not(dataset: Dataset, root: str, producer: str | None) -> str:
         return f"is made by {producer}, which says itself when it is READY"
     if dataset.has_own_runs:
         return "has no {dataid} in its path"
-    if not is_local(root):
-        return f"lies at {root}, which is not on this machine"
+    if not is_reachable(root):
+        return f"lies at {root}, where files cannot be looked at from here"
     return ""
 
 
@@ -98,13 +98,13 @@ def scan_dataset(
 class _Scan:
     def __init__(self, store: LoopStore, dataset: Dataset, root: str, now: float, dry_run: bool) -> None:
         self.store, self.dataset, self.root, self.now, self.dry_run = store, dataset, root, now, dry_run
-        self.real_root = os.path.realpath(root)
+        self.folders = folders_of(root)
         self.arrival: dict[str, Any] = json.loads(dataset.definition or "{}").get("arrival") or {}
 
     def run(self) -> Iterator[Arrival]:
         candidates = []
         is_known_dataid = _membership(self.dataset)
-        for one in find_candidates(self.dataset.location or "", self.root):
+        for one in find_candidates(self.dataset.location or "", self.root, self.folders):
             if not one.dataid:
                 missing = isinstance(one.error, FileNotFoundError)
                 text = f"{one.path} is not there" if missing else f"{one.path}: {_strerror(one.error)}"
@@ -206,7 +206,7 @@ class _Scan:
         try:
             if one.error is not None:
                 raise one.error
-            found = find_files(one.path)
+            found = self.folders.files(one.path)
             for name, _, _ in found.files:
                 self._check_place(os.path.join(one.path, name) if name else one.path)
             if not found.files:
@@ -216,19 +216,21 @@ class _Scan:
         return found
 
     def _check_place(self, path: str, *, is_folder: bool = False) -> None:
-        real = os.path.realpath(path)
-        if not is_below(real, self.real_root):
-            text = f"{path} leads to {real}, which is not below {self.root}, the root of this environment"
-            raise _Stop(State.REJECTED, text, Question.LOCATION)
-        if not is_folder and not stat.S_ISREG(os.stat(real).st_mode):
-            raise _Stop(State.REJECTED, f"{path} is not a regular file", Question.LOCATION)
+        if problem := self.folders.problem(path, is_folder=is_folder):
+            raise _Stop(State.REJECTED, problem, Question.LOCATION)
 
     def _unreadable(self, one: _Candidate, error: OSError) -> _Stop:
         if not isinstance(error, FileNotFoundError):
             return _Stop(State.REJECTED, f"{error.filename or one.path}: {_strerror(error)}", Question.LOCATION)
-        if os.path.islink(one.path):
+        if self.folders.leads_nowhere(one.path):
             return _Stop(State.REJECTED, f"{one.path} is a link that leads nowhere", Question.LOCATION)
         return _Stop(State.WAITING, "it went away while it was being looked at")
+
+    def _is_done(self, marker: str) -> bool:
+        try:
+            return self.folders.is_there(marker) and not self.folders.leads_nowhere(marker)
+        except OSError as error:
+            raise _Stop(State.REJECTED, f"{marker}: {_strerror(error)}", Question.LOCATION) from error
 
     def _wait_for_the_end(self, one: _Candidate, found: Found) -> None:
         """Raise _Stop while somebody may still be writing."""
@@ -236,13 +238,12 @@ class _Scan:
             raise _Stop(State.WAITING, "there is no file in it yet")
         if done := self.arrival.get("done"):
             marker = os.path.join(self.root, done.replace(_MARK, one.dataid))
-            if not os.path.exists(marker):
+            if not self._is_done(marker):
                 raise _Stop(State.WAITING, f"there is no {os.path.relpath(marker, self.root)} yet")
             return
         wanted = self.arrival.get("stable", STABLE_SECONDS)
-        newest = max(changed for _, _, changed in found.files)
-        if os.path.isdir(one.path):  # a file that was moved in is as old as it was, its folder is not
-            newest = max(newest, os.stat(one.path).st_mtime_ns)
+        # A file that was moved in is as old as it was, its folder is not.
+        newest = max(self.folders.changed_ns(one.path), *(changed for _, _, changed in found.files))
         age = self.now - newest / 1e9
         if age < 0:
             raise _Stop(State.WAITING, f"it was changed {-age:.0f} s in the future by this machine's clock")
@@ -274,16 +275,16 @@ def _is_same_place(one: str, other: str) -> bool:
 
 
 # From the template to the files ---------------------------------------------------------------------------------------
-def find_candidates(template: str, root: str) -> Iterator[_Candidate]:
+def find_candidates(template: str, root: str, folders: Folders | None = None) -> Iterator[_Candidate]:
     """What lies where the template points, with the dataid that its name tells.
 
     Only folders whose names the template leaves open are listed. A folder that cannot be is a candidate without dataid.
     """
     parts = [part for part in template.split("/") if part not in ("", ".")]
-    yield from _walk(root, parts, None if _MARK in template else FULL)
+    yield from _walk(folders or folders_of(root), root, parts, None if _MARK in template else FULL)
 
 
-def _walk(folder: str, parts: list[str], dataid: str | None) -> Iterator[_Candidate]:
+def _walk(folders: Folders, folder: str, parts: list[str], dataid: str | None) -> Iterator[_Candidate]:
     if not parts:
         yield _Candidate(dataid or "", folder)
         return
@@ -291,19 +292,18 @@ def _walk(folder: str, parts: list[str], dataid: str | None) -> Iterator[_Candid
     if dataid is not None or _MARK not in part:
         path = os.path.join(folder, part.replace(_MARK, dataid or ""))
         if dataid is None:
-            yield from _walk(path, rest, None)
+            yield from _walk(folders, path, rest, None)
             return
         try:
-            os.lstat(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return
+            if not folders.is_there(path):
+                return
         except OSError as error:
             yield _Candidate(dataid, path, error)
             return
-        yield from _walk(path, rest, dataid)
+        yield from _walk(folders, path, rest, dataid)
         return
     try:
-        names = os.listdir(folder)
+        names = list(folders.names(folder))
     except OSError as error:
         yield _Candidate("", folder, error)
         return
@@ -311,7 +311,7 @@ def _walk(folder: str, parts: list[str], dataid: str | None) -> Iterator[_Candid
     for name in names:
         found = name_of.fullmatch(name)
         if found and not (name.startswith(("_", ".")) and part.startswith(_MARK)):
-            yield from _walk(os.path.join(folder, name), rest, found["dataid"])
+            yield from _walk(folders, os.path.join(folder, name), rest, found["dataid"])
 
 
 def _pattern(part: str) -> re.Pattern[str]:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from opendataflow.buckets.opened import open_binary, open_stream, size_of
 from opendataflow.runner import columnar
 from opendataflow.runner.files import find_files
 from opendataflow.runner.typed import is_text_in_json
@@ -175,7 +176,7 @@ class ChunkFiles:
             return "skip"
 
         with contextlib.ExitStack() as stack:
-            source = stack.enter_context(pa.input_stream(path, compression="detect"))
+            source = stack.enter_context(open_stream(path))
             try:
                 reader = stack.enter_context(self._csv_reader(source, names, skip))
             except pa.ArrowInvalid as error:
@@ -228,8 +229,8 @@ class ChunkFiles:
         value = last.column(last.num_columns - 1)[last.num_rows - 1].as_py()
         if value is None or "\n" not in value:
             return False
-        with open(path, "rb") as file:
-            file.seek(max(0, os.path.getsize(path) - 64))
+        with open_binary(path) as file:
+            file.seek(max(0, size_of(path) - 64))
             return not file.read().rstrip(b"\r\n").endswith(self._mark("quote", default='"').encode())
 
     # JSON lines and text ----------------------------------------------------------------------------------------------
@@ -324,7 +325,7 @@ def _json_array(values: list[Any], declared: str | None) -> Any:
 # Opening --------------------------------------------------------------------------------------------------------------
 @contextlib.contextmanager
 def _lines(path: str) -> Iterator[Any]:
-    with pa.input_stream(path, compression="detect") as source, io.BufferedReader(source, 1 << 16) as lines:
+    with open_stream(path) as source, io.BufferedReader(source, 1 << 16) as lines:
         yield lines
 
 
@@ -340,7 +341,8 @@ def _explained(file: str) -> Iterator[None]:
     except LookupError as error:
         raise Unreadable(f"{file}: {error}") from error
     except (OSError, ValueError, csv.Error, pa.ArrowException, EOFError) as error:
-        raise Unreadable(f"{file}: {_reason(str(error))}") from error
+        told = error.strerror if isinstance(error, OSError) and error.strerror and error.filename else str(error)
+        raise Unreadable(f"{file}: {_reason(told)}") from error
 
 
 def _reason(text: str) -> str:

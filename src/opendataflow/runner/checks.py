@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from opendataflow.buckets.opened import open_binary
 from opendataflow.domain.checks import (
     FAIL,
     ON_FILES,
@@ -30,7 +31,7 @@ from opendataflow.domain.checks import (
 )
 from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.dataset import Dataset, is_below
-from opendataflow.runner.files import find_files, is_local
+from opendataflow.runner.files import find_files, is_local, is_reachable
 
 if TYPE_CHECKING:
     from opendataflow.runner.batches import ChunkFiles
@@ -50,7 +51,7 @@ def check_chunk(
     checks = checks_of(dataset.definition)
     if not checks:
         return Checked()
-    if not is_local(location):
+    if not is_reachable(location):
         return Checked(tuple(skipped(check, f"{location} is not on this machine") for check in checks))
     found: dict[int, Finding] = {}
     on_rows: dict[int, Check] = {}
@@ -140,15 +141,17 @@ def _checksum_problem(options: Mapping[str, Any], location: str, dataid: str, *,
     """Why the checksum file does not vouch for the chunk; empty when it does."""
     place = str(options["file"]).replace("{path}", location).replace("{dataid}", dataid)
     place = os.path.join(root, place)
-    if not is_below(os.path.realpath(place), os.path.realpath(root)):
+    if not (_is_truly_below(place, root) if is_local(place) else is_below(place, root)):
         return f"{place} is not below {root}, the root of this environment"
     try:
-        with open(place, encoding="utf-8") as file:
-            sums = _read_sums(file.read(1 << 24))
+        with open_binary(place) as file:
+            sums = _read_sums(file.read(1 << 24).decode())
     except FileNotFoundError:
         return f"there is no checksum file {place}"
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         return f"{place}: {error}"
+    except OSError as error:
+        return f"{place}: {error if is_local(place) else error.strerror}"
     if not sums:
         return f"{place} holds no checksum"
     for name, _, _ in find_files(location).files:
@@ -161,6 +164,11 @@ def _checksum_problem(options: Mapping[str, Any], location: str, dataid: str, *,
         if seen != wanted:
             return f"{options['algorithm']} of {name or location} is {seen}, but {place} says {wanted}"
     return ""
+
+
+def _is_truly_below(place: str, root: str) -> bool:
+    """Wherever links lead."""
+    return is_below(os.path.realpath(place), os.path.realpath(root))
 
 
 def _read_sums(text: str) -> dict[str, str]:
@@ -182,8 +190,8 @@ def _digest(path: str, algorithm: str) -> str:
     import hashlib
 
     digest = hashlib.new(algorithm, usedforsecurity=False)
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
+    with open_binary(path) as file:
+        while block := file.read(1 << 20 if is_local(path) else 1 << 23):
             digest.update(block)
     return digest.hexdigest()
 

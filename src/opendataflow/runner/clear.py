@@ -12,13 +12,15 @@ import shutil
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from opendataflow.buckets.address import is_in_bucket
 from opendataflow.domain.chunk import ChunkStatus
 from opendataflow.domain.dataset import Dataset, chunk_location, is_below, output_location
 from opendataflow.domain.job import Job
 from opendataflow.domain.questions import CODES, Question
 from opendataflow.domain.run import RunStatus
+from opendataflow.domain.tables import find_table
 from opendataflow.errors import Refused, UsageError
-from opendataflow.runner.files import is_local
+from opendataflow.runner.files import is_reachable
 from opendataflow.store.loop import LoopStore
 from opendataflow.store.published import (
     Published,
@@ -36,7 +38,7 @@ RUNS = "_runs"
 
 
 class Made(NamedTuple):
-    """A dataset that a pipeline makes on this machine."""
+    """A dataset that a pipeline makes, on this machine or in an object store."""
 
     dataset: Dataset
     job: Job
@@ -82,7 +84,11 @@ def made_by_pipeline(store: LoopStore, dataset: Dataset, root: str) -> Made:
             f"{name} is written by the script {job.jobid}, to the place it chose; `dataflow resubmit {job.jobid} "
             "DATAID` has it made again"
         )
-    if dataset.location is None or not is_local(chunk_location(dataset, "", root=root) or ""):
+    if find_table(dataset) is not None:
+        raise UsageError(
+            f"{name} is a table; delete its rows there, or `dataflow resubmit {job.jobid} DATAID` replaces them"
+        )
+    if dataset.location is None or not is_reachable(chunk_location(dataset, "", root=root) or ""):
         raise UsageError(f"{name} is at {root}/{dataset.location or ''}, not on this machine; clear it where it is")
     return Made(dataset, job, root)
 
@@ -124,17 +130,36 @@ def _export_rest(store: LoopStore, made: Made) -> None:
     """The one file that shows all chunks together: without those that are gone."""
     from opendataflow.runner.shown import export
 
+    if is_in_bucket(made.root):
+        _export_rest_in_bucket(store, made)
+        return
     target = chunk_location(made.dataset, "", root=made.root) or ""
     ready = list_chunks(store, made.dataset, status=ChunkStatus.READY)
     parts = [(one.dataid, one.run or 0, one.location) for one in ready if one.location]
     if not os.path.exists(target):
         return
     if parts:
-        options = json.loads(made.dataset.definition or "{}").get("options") or {}
-        is_csv = (made.dataset.format or "csv") == "csv"
-        export(target, parts, has_header=is_csv and str(options.get("header", True)).lower() == "true")
+        export(target, parts, has_header=_has_header(made.dataset))
         return
     _unlink(target)
+
+
+def _export_rest_in_bucket(store: LoopStore, made: Made) -> None:
+    from opendataflow.runner import shown_remote
+
+    target = chunk_location(made.dataset, "", root=made.root) or ""
+    ready = list_chunks(store, made.dataset, status=ChunkStatus.READY)
+    parts = [(one.dataid, one.run or 0, one.location) for one in ready if one.location]
+    if parts:
+        shown_remote.export(target, parts, has_header=_has_header(made.dataset))
+    else:
+        shown_remote.remove_export(target)
+
+
+def _has_header(dataset: Dataset) -> bool:
+    options = json.loads(dataset.definition or "{}").get("options") or {}
+    is_csv = (dataset.format or "csv") == "csv"
+    return is_csv and str(options.get("header", True)).lower() == "true"
 
 
 # What nobody needs ----------------------------------------------------------------------------------------------------
@@ -207,6 +232,11 @@ def run_folders(store: LoopStore, made: Made, dataids: Iterable[str]) -> Iterato
 
 
 def _numbered(runs: str) -> Iterator[tuple[int, str]]:
+    if is_in_bucket(runs):
+        for name in _names(runs):
+            if name.isdecimal():
+                yield int(name), f"{runs}/{name}"
+        return
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(runs) as entries:
         for entry in entries:
             if entry.name.isdecimal() and entry.is_dir(follow_symlinks=False):
@@ -216,9 +246,18 @@ def _numbered(runs: str) -> Iterator[tuple[int, str]]:
 def _is_of(path: str, name: str) -> bool:
     """True when the directory holds that file, or what becomes of it: datasets of one folder share its `_runs`."""
     own = {name, f".{name}.parts", f".{name}.shown", f".{name}.crc"}
+    return not own.isdisjoint(_names(path))
+
+
+def _names(folder: str) -> list[str]:
+    """What is in it; nothing where it is gone."""
     with contextlib.suppress(FileNotFoundError):
-        return not own.isdisjoint(os.listdir(path))
-    return False
+        if not is_in_bucket(folder):
+            return os.listdir(folder)
+        from opendataflow.buckets.files import entries
+
+        return [entry.name for entry in entries(folder)]
+    return []
 
 
 def _dataid_of(store: LoopStore, run: int) -> str | None:
@@ -226,23 +265,33 @@ def _dataid_of(store: LoopStore, run: int) -> str | None:
     return None if end is None else end.dataid
 
 
-def _files(path: str) -> Iterator[os.stat_result]:
+def _files(path: str) -> Iterator[tuple[int, float]]:
+    """Size and time of every file below it, hidden or not."""
+    if is_in_bucket(path):
+        from opendataflow.buckets.files import find
+
+        with contextlib.suppress(FileNotFoundError):
+            yield from ((one.size, one.changed_ns / 1e9) for one in find(path, hidden=True))
+        return
     for folder, _, names in os.walk(path):
         for name in names:
             with contextlib.suppress(FileNotFoundError):
-                yield os.stat(os.path.join(folder, name), follow_symlinks=False)
+                seen = os.stat(os.path.join(folder, name), follow_symlinks=False)
+                yield seen.st_size, seen.st_mtime
 
 
 def _bytes(path: str) -> int:
-    return sum(seen.st_size for seen in _files(path))
+    return sum(size for size, _ in _files(path))
 
 
 def _last_written(path: str) -> float:
-    try:
-        own = os.stat(path).st_mtime
-    except FileNotFoundError:
-        return 0.0
-    return max([own, *(seen.st_mtime for seen in _files(path))])
+    own = 0.0
+    if not is_in_bucket(path):
+        try:
+            own = os.stat(path).st_mtime
+        except FileNotFoundError:
+            return 0.0
+    return max([own, *(changed for _, changed in _files(path))])
 
 
 # Removing -------------------------------------------------------------------------------------------------------------
@@ -254,6 +303,9 @@ def remove(made: Made, folder: RunFolder, *, taken_back: bool = False) -> None:
             exit_code=CODES[Question.LOCATION][1],
         )
     beside = os.path.dirname(os.path.dirname(folder.path))
+    if is_in_bucket(folder.path):
+        _remove_in_bucket(made, folder, beside)
+        return
     if made.dataset.is_one_file:
         if not made.dataset.is_export:
             name = os.path.basename(chunk_location(made.dataset, folder.dataid or "", root=made.root) or "")
@@ -264,6 +316,16 @@ def remove(made: Made, folder: RunFolder, *, taken_back: bool = False) -> None:
             _unlink(link)
     with contextlib.suppress(FileNotFoundError):
         shutil.rmtree(folder.path)
+
+
+def _remove_in_bucket(made: Made, folder: RunFolder, beside: str) -> None:
+    from opendataflow.buckets import files
+    from opendataflow.runner.shown_remote import remove_shown
+
+    if made.dataset.is_one_file and not made.dataset.is_export:
+        name = os.path.basename(chunk_location(made.dataset, folder.dataid or "", root=made.root) or "")
+        remove_shown(f"{beside}/{name}", folder.run)
+    files.remove(folder.path)
 
 
 def _remove_shown(shown: str, ours: str, *, also_copies: bool) -> None:

@@ -5,6 +5,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from opendataflow.buckets.opened import arrow_source, buffer_bytes
+
 Footer = tuple[dict[str, Any], int, dict[str, int]]  # types, rows, null counts of columns whose statistics are complete
 
 
@@ -13,11 +15,11 @@ def footer(path: str, format_: str) -> Footer:
     if format_ == "orc":
         from pyarrow import orc
 
-        read = orc.ORCFile(path)
+        read = orc.ORCFile(arrow_source(path))
         return {field.name: field.type for field in read.schema}, int(read.nrows), {}
     from pyarrow import parquet
 
-    with parquet.ParquetFile(path) as reader:
+    with parquet.ParquetFile(arrow_source(path)) as reader:
         types = {field.name: field.type for field in reader.schema_arrow}
         return types, int(reader.metadata.num_rows), _null_counts(reader.metadata)
 
@@ -42,7 +44,7 @@ def parquet_batches(path: str, columns: set[str], batch_rows: int) -> Iterator[t
     from pyarrow import parquet
 
     # A row group may be as large as the file; with a buffer it is read page by page.
-    with parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as reader:
+    with parquet.ParquetFile(arrow_source(path), buffer_size=buffer_bytes(path), pre_buffer=False) as reader:
         wanted = [name for name in reader.schema_arrow.names if name in columns]
         for batch in reader.iter_batches(batch_size=batch_rows, columns=wanted):
             yield batch.num_rows, {name: _plain(batch.column(name)) for name in wanted}
@@ -52,7 +54,7 @@ def orc_batches(path: str, columns: set[str]) -> Iterator[tuple[int, dict[str, A
     """Stripe by stripe, which writers keep at some 64 MB."""
     from pyarrow import orc
 
-    reader = orc.ORCFile(path)
+    reader = orc.ORCFile(arrow_source(path))
     wanted = [name for name in reader.schema.names if name in columns]
     for stripe in range(reader.nstripes):
         batch = reader.read_stripe(stripe, columns=wanted or None)

@@ -13,6 +13,7 @@ from importlib import metadata
 from typing import NamedTuple
 
 from opendataflow import __version__
+from opendataflow.buckets.address import is_in_bucket
 from opendataflow.domain.registration import Registration
 from opendataflow.errors import DataflowError
 from opendataflow.project.address import Address, get_address
@@ -104,10 +105,26 @@ def _java(*, needed: bool) -> Finding:
 
 
 def _places(wanted: Registration) -> Iterator[Finding]:
-    if "://" in wanted.root:
+    if is_in_bucket(wanted.root):
+        yield _bucket(wanted.root)
+    elif "://" in wanted.root:
         yield Finding("root", OK, f"{wanted.root} is not on this machine's disks; it is looked at before each run")
     else:
         yield from _writable("root", wanted.root)
+
+
+def _bucket(root: str) -> Finding:
+    from opendataflow.buckets.address import parse
+    from opendataflow.buckets.connect import no_bucket
+    from opendataflow.buckets.files import is_there
+
+    where = parse(root)
+    try:
+        if not is_there(f"{root.partition('://')[0]}://{where.bucket}"):
+            raise no_bucket(root)
+    except OSError as error:
+        return Finding("root", PROBLEM, f"{root}: {error.strerror or error}", "see docs/how-to/object-stores.md")
+    return Finding("root", OK, f"{root}: the bucket answers")
 
 
 def _work_folder(address: Address) -> Iterator[Finding]:

@@ -1,10 +1,12 @@
 """The environment of a job's child: built from data, never from text that a shell would read."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 
 from opendataflow.domain.dataset import DESCRIPTOR_FIELDS, VARIABLE_SUFFIXES, Dataset, variable_prefix
 from opendataflow.domain.job import Job
 from opendataflow.domain.run import Claim, Owner
+from opendataflow.errors import ConfigurationError
 
 _OURS = (
     "dataid", "jobid", "DATAFLOW_RUN_ID", "DATAFLOW_ATTEMPT", "DATAFLOW_TOKEN", "DATAFLOW_STORE_ID", "DATAFLOW_GUARD",
@@ -37,7 +39,7 @@ def child_environment(
         env.update({str(name): str(value) for name, value in extra.items()})
     for link in job.links:
         key = (link.dataset.project, link.dataset.datasetid)
-        values = _descriptors(link.dataset, link.itemtype, locations.get(key), passwords.get(key))
+        values = _descriptors(link.dataset, link.itemtype, locations.get(key), passwords.get(key), parent)
         values["dataid"] = dataids.get(key, claim.dataid)
         prefix = variable_prefix(link.dataset.datasetid)
         for suffix, value in values.items():
@@ -74,8 +76,13 @@ def _earlier_prefixes(parent: Mapping[str, str]) -> set[str]:
     }
 
 
-def _descriptors(dataset: Dataset, itemtype: str, location: str | None, password: str | None) -> dict[str, str]:
+def _descriptors(
+    dataset: Dataset, itemtype: str, location: str | None, password: str | None, parent: Mapping[str, str]
+) -> dict[str, str]:
     values = {field: getattr(dataset, field) for field in DESCRIPTOR_FIELDS}
+    variable = _address_variable(dataset)
+    if variable is not None:
+        values |= _parts_of_address(parent.get(variable, ""))
     values |= {
         "datasetid": dataset.datasetid,
         "itemtype": itemtype,
@@ -84,3 +91,65 @@ def _descriptors(dataset: Dataset, itemtype: str, location: str | None, password
         "format": dataset.format,
     }
     return {suffix: value if value is not None else "" for suffix, value in values.items()}
+
+
+# Secrets --------------------------------------------------------------------------------------------------------------
+def find_passwords(datasets: Iterable[Dataset]) -> dict[tuple[str, str], str]:
+    """The credentials of these datasets, decrypted or from the addresses that variables hold.
+
+    Raises before anything is claimed: SecretError for one that cannot be opened, ConfigurationError for a variable that
+    is not set. A password that an address holds in its own spelling is there a second time as that, to be masked too.
+    """
+    found: dict[tuple[str, str], str] = {}
+    passkey = ""
+    for dataset in datasets:
+        if (variable := _address_variable(dataset)) is not None:
+            found |= _passwords_in(dataset, variable)
+        if dataset.encryptedpass:
+            from opendataflow.project.secrets import decrypt, get_passkey
+
+            passkey = passkey or get_passkey()
+            found[dataset[:2]] = decrypt(dataset.encryptedpass, passkey)
+    return found
+
+
+def _address_variable(dataset: Dataset) -> str | None:
+    """The variable that holds the address of the dataset's database."""
+    if dataset.definition is None or '"url_env"' not in dataset.definition:
+        return None
+    import json
+
+    name = json.loads(dataset.definition).get("url_env")
+    return str(name) if name else None
+
+
+def _passwords_in(dataset: Dataset, variable: str) -> dict[tuple[str, str], str]:
+    url = os.environ.get(variable)
+    if not url:
+        raise ConfigurationError(
+            f"dataset {dataset.datasetid}: the environment variable {variable}, which holds the address of its "
+            "database, is not set"
+        )
+    import re
+    from urllib.parse import unquote
+
+    rest = url.partition("://")[2]
+    written = rest.partition("/")[0].rpartition("@")[0].partition(":")[2]
+    # Of an address that is not written as it should be, all that may be its password.
+    others = [rest.rpartition("@")[0].partition(":")[2], *re.findall(r"(?i)[?&](?:ssl)?password=([^&]+)", rest)]
+    found = {dataset[:2]: unquote(written), ("", variable): written}
+    found |= {(variable, other): other for other in others}
+    return {key: password for key, password in found.items() if password}
+
+
+def _parts_of_address(url: str) -> dict[str, str | None]:
+    """Host, database and user of an address, as those of a `url` in project.yml."""
+    from urllib.parse import unquote, urlsplit
+
+    try:
+        place = urlsplit(url)
+        host, user = place.hostname, place.username
+    except ValueError:
+        return {}
+    found = {"hostname": host, "database": unquote(place.path.lstrip("/")), "username": unquote(user or "")}
+    return {field: value or None for field, value in found.items()}

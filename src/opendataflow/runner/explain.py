@@ -6,6 +6,7 @@ from typing import Any
 
 from opendataflow.domain.job import Candidate, Job, JobStatus
 from opendataflow.domain.questions import Question, Verdict
+from opendataflow.domain.tables import find_table
 from opendataflow.errors import UsageError
 from opendataflow.runner.prepare import prepare
 from opendataflow.store.loop import LoopStore
@@ -92,8 +93,9 @@ def _fix_missing(job: Job, candidate: Candidate) -> str:
         return f"`dataflow why {chunk.producer} {chunk.key.dataid}`"
     if chunk.problem:
         return f"put the right data there, then `dataflow scan {chunk.key.datasetid}`"
-    location = next((link.dataset.location for link in job.inputs if link.dataset[:2] == chunk.key[:2]), None)
-    scan = f"`dataflow scan {chunk.key.datasetid}` or " if location is not None else ""
+    dataset = next((link.dataset for link in job.inputs if link.dataset[:2] == chunk.key[:2]), None)
+    can_scan = dataset is not None and (dataset.location is not None or find_table(dataset) is not None)
+    scan = f"`dataflow scan {chunk.key.datasetid}` or " if can_scan else ""
     return f"when it has arrived: {scan}`dataflow ready {chunk.key.datasetid} {chunk.key.dataid}`"
 
 

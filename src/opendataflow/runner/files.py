@@ -1,11 +1,14 @@
-"""Looking at the files of a chunk: is it there, how large, and is it still the same."""
+"""Looking at the files of a chunk, here or in an object store: is it there, how large, and is it still the same."""
 
 import os
+import time
 from typing import NamedTuple
 
+from opendataflow.buckets.address import is_in_bucket
 from opendataflow.domain.chunk import Manifest
 
 DIGEST_LIMIT = 256 * 1024 * 1024  # content of larger chunks is not hashed; size and time stand for it
+RACY_SECONDS = 5.0  # object stores tell times in whole seconds: a change in the same second would go unseen
 
 
 class Found(NamedTuple):
@@ -22,8 +25,17 @@ def is_local(location: str) -> bool:
     return "://" not in location
 
 
+def is_reachable(location: str) -> bool:
+    """True when its files can be looked at from here: of this machine, or of an object store."""
+    return is_local(location) or is_in_bucket(location)
+
+
 def find_files(location: str) -> Found:
     """The files there; a directory's hidden ones (`_…`, `.…`) do not count. Raises OSError when it is not there."""
+    if is_in_bucket(location):
+        from opendataflow.buckets.files import find
+
+        return Found(tuple((one.name, one.size, one.changed_ns) for one in find(location)))
     if not os.path.isdir(location):
         seen = os.stat(location)
         return Found((("", seen.st_size, seen.st_mtime_ns),))
@@ -51,8 +63,19 @@ def manifest_of(location: str) -> Manifest:
 
 
 def fingerprint(location: str, found: Found) -> str:
-    """`<size and times>/<content>`: the first part is cheap to compare, the second survives a copy or a touch."""
-    return f"{_quick(found)}/{_content(location, found)}"
+    """`<size and times>/<content>`: the first part is cheap to compare, the second survives a copy or a touch.
+
+    In an object store the content is what the store says of it (its ETags): nothing is read.
+    """
+    content = _content(location, found)
+    quick = "-" if content != "-" and _may_change_unseen(location, found) else _quick(found)
+    return f"{quick}/{content}"
+
+
+def _may_change_unseen(location: str, found: Found) -> bool:
+    if not is_in_bucket(location) or not found.files:
+        return False
+    return time.time() - max(changed for _, _, changed in found.files) / 1e9 < RACY_SECONDS
 
 
 def is_same(location: str, found: Found, known: str) -> bool:
@@ -70,6 +93,8 @@ def _quick(found: Found) -> str:
 
 
 def _content(location: str, found: Found) -> str:
+    if is_in_bucket(location):
+        return _etags(location, found)
     if found.bytes > DIGEST_LIMIT:
         return "-"
     import hashlib
@@ -81,3 +106,15 @@ def _content(location: str, found: Found) -> str:
             while block := file.read(1 << 20):
                 digest.update(block)
     return digest.hexdigest()[:32]
+
+
+def _etags(location: str, found: Found) -> str:
+    import hashlib
+
+    from opendataflow.buckets.files import etags
+
+    marks = etags(location, [name for name, _, _ in found.files])
+    if not all(marks):
+        return "-"
+    told = repr([(name, size, mark) for (name, size, _), mark in zip(found.files, marks, strict=True)])
+    return hashlib.sha256(told.encode("utf-8", "surrogateescape")).hexdigest()[:32]

@@ -17,6 +17,7 @@ from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.dataset import Dataset, variable_prefix
 from opendataflow.domain.job import Job
 from opendataflow.domain.run import Claim, Ending, Result
+from opendataflow.domain.tables import SQL, WHOLE, find_table, source_database, table_location, target_database
 from opendataflow.errors import ConfigurationError, StoreUnavailable
 from opendataflow.runner.log import MASK, MASKED_FROM
 from opendataflow.runner.runjob import Locations, Step, Tasks, Work
@@ -39,10 +40,10 @@ def pipeline_work(
     is kept of the transformations.
     """
     for link in job.links:
-        if link.dataset.location is None and link.dataset.clock is None:
+        if link.dataset.location is None and link.dataset.clock is None and find_table(link.dataset) is None:
             raise ConfigurationError(
                 f"pipeline {job.jobid} uses dataset {link.dataset.datasetid}, which has no path; "
-                "pipelines read and write files"
+                "pipelines read and write files, and tables with a `url`"
             )
     made = _Pipeline(job, os.path.join(work_folder, "runs"), store, say, asked or {}, secrets)
     return Work(made.argv, made.manifests, made.reason, made.published, made.tasks())
@@ -58,16 +59,17 @@ class _Pipeline:
         self._secrets = tuple(secret for secret in secrets if len(secret) >= MASKED_FROM)
         self._job, self._folder, self._store, self._say, self._asked = job, folder, store, say, asked
         (self._output,) = job.outputs
+        self._writes_table = find_table(self._output.dataset) is not None
         self._said: dict[int, dict[str, Any]] = {}  # what the child wrote down of runs that are not yet recorded
         self._version: dict[str, Any] = {}
         self._version_at = float("-inf")
 
     def tasks(self) -> Tasks:
         at_once = self._setting("at_once") or min(MOST_AT_ONCE, len(os.sched_getaffinity(0)))
-        return Tasks(
-            self._write, self._begun, self._keep_steps, self._ended, int(at_once),
-            int(self._setting("chunks_per_job") or 1),
-        )  # fmt: skip
+        # Only files can be told apart again after one Spark job has read or written several chunks.
+        has_tables = any(find_table(link.dataset) is not None for link in self._job.links)
+        per_task = 1 if has_tables else int(self._setting("chunks_per_job") or 1)
+        return Tasks(self._write, self._begun, self._keep_steps, self._ended, int(at_once), per_task)
 
     def _setting(self, name: str) -> Any:
         asked = self._asked.get(name)
@@ -92,6 +94,10 @@ class _Pipeline:
         job, output = self._job, self._output.dataset
         checks = self._checks()
         sources = [link.dataset for link in job.inputs if link.dataset.clock is None]
+        if self._writes_table:
+            locations = {**locations, output[:2]: table_location(output, claim.dataid, root=job.root)}
+        destination = {**_place(output, locations[output[:2]]), "single_file": output.is_one_file}
+        destination |= self._target(claim) if self._writes_table else {}
         return {
             "home": job.home,
             "slug": job.jobid,
@@ -100,14 +106,33 @@ class _Pipeline:
             "runid": claim.runid,
             "spark": job.definition.get("spark") or {},
             "environment": _environment(job, claim, locations),
-            "sources": [_place(dataset, locations[dataset[:2]]) for dataset in sources],
-            "destination": {**_place(output, locations[output[:2]]), "single_file": output.is_one_file},
+            "sources": [_source(dataset, claim, locations, root=job.root) for dataset in sources],
+            "destination": destination,
             "engine": job.definition.get("engine"),
             "checks": checks,
             "earlier_rows": self._earlier_rows(claim, checks),
             "profile": bool(self._setting("profile")),
             "explain": bool(self._setting("explain")),
             "timeout_seconds": job.timeout_seconds,
+            **(self._before(claim) if self._writes_table else {}),
+        }
+
+    def _target(self, claim: Claim) -> dict[str, Any]:
+        """Where in a database this run writes, and how."""
+        output, root = self._output.dataset, self._job.root
+        replaces_all = bool(self._job.definition.get("replace")) or self._job.partitions == WHOLE
+        database = target_database(output, claim.dataid, root=root, replaces_all=replaces_all)
+        return {"format": SQL, "database": database}
+
+    def _before(self, claim: Claim) -> dict[str, Any]:
+        """What tells the child whether a run that died has left this very chunk in the target already."""
+        from opendataflow.store.published import find_chunk
+
+        chunk = find_chunk(self._store, self._output.dataset, claim.dataid)
+        inputs = json.loads(self._store.read("inputs_read", {"runid": claim.runid})[0][0])
+        return {
+            "published_run": chunk.version if chunk is not None else None,
+            "inputs_digest": _digest(inputs),
         }
 
     def _earlier_rows(self, claim: Claim, checks: list[dict[str, Any]]) -> list[int]:
@@ -153,18 +178,25 @@ class _Pipeline:
 
     def _masked(self, steps: list[Step]) -> list[Step]:
         """Without the passwords that a transformation may have printed."""
+        if not self._secrets:
+            return steps
+        return [
+            {**step, **{key: self._hidden(str(step.get(key) or "")) for key in ("output", "error")}} for step in steps
+        ]
+
+    def _hidden(self, text: str) -> str:
         for secret in self._secrets:
-            steps = [
-                {**step, "output": _hidden(step, "output", secret), "error": _hidden(step, "error", secret)}
-                for step in steps
-            ]
-        return steps
+            text = text.replace(secret, MASK.decode())
+        return text
 
     def manifests(self, claim: Claim, locations: Locations) -> tuple[tuple[str, str, Manifest], ...]:
         said = self._said[claim.runid] = _read_result(self._result_path(claim))
         output = self._output.dataset
-        manifest = self._audited(claim, _manifest(locations[output[:2]] or "", said), said["findings"])
-        return ((output.project, output.datasetid, manifest),)
+        if self._writes_table:
+            seen = _table_manifest(output, claim, said, root=self._job.root)
+        else:
+            seen = _manifest(locations[output[:2]] or "", said)
+        return ((output.project, output.datasetid, self._audited(claim, seen, said["findings"])),)
 
     def _audited(self, claim: Claim, manifest: Manifest, found: list[list[Any]] | None) -> Manifest:
         """The manifest after the checks, or raise ChecksFailed; what was found is kept."""
@@ -193,17 +225,15 @@ class _Pipeline:
             said = self._said[claim.runid] = _read_result(self._result_path(claim))
         except OSError:
             return ""
-        return str(said.get("error") or "")
+        return self._hidden(str(said.get("error") or ""))
 
     def published(self, claim: Claim, locations: Locations) -> None:
+        if self._writes_table:
+            return  # it is to be seen where it is
         show(self._output.dataset, locations[self._output.dataset[:2]] or "", claim)
 
     def _result_path(self, claim: Claim) -> str:
         return os.path.join(self._folder, f"{claim.runid}.result.json")
-
-
-def _hidden(step: Step, key: str, secret: str) -> str:
-    return str(step.get(key) or "").replace(secret, MASK.decode())
 
 
 def _environment(job: Job, claim: Claim, locations: Locations) -> dict[str, str]:
@@ -221,6 +251,14 @@ def _environment(job: Job, claim: Claim, locations: Locations) -> dict[str, str]
     return env
 
 
+def _source(dataset: Dataset, claim: Claim, locations: Locations, *, root: str) -> dict[str, Any]:
+    place = _place(dataset, locations[dataset[:2]])
+    if find_table(dataset) is None:
+        return place
+    dataids = [key.dataid for key in claim.inputs if key[:2] == dataset[:2]]
+    return {**place, "format": SQL, "database": source_database(dataset, dataids, root=root)}
+
+
 def _place(dataset: Dataset, location: str | None) -> dict[str, Any]:
     declared = json.loads(dataset.definition or "{}")
     return {
@@ -234,10 +272,27 @@ def _place(dataset: Dataset, location: str | None) -> dict[str, Any]:
 
 def _manifest(location: str, said: dict[str, Any]) -> Manifest:
     """What lies there, seen by the runner itself; rows and schema as the child read them from the files' footers."""
-    from opendataflow.runner.files import is_local, manifest_of
+    from opendataflow.runner.files import is_reachable, manifest_of
 
-    seen = manifest_of(location) if is_local(location) else Manifest(location=location)
+    seen = manifest_of(location) if is_reachable(location) else Manifest(location=location)
     return seen._replace(rows=said["rows"], schema=said["schema"])
+
+
+def _table_manifest(dataset: Dataset, claim: Claim, said: dict[str, Any], *, root: str) -> Manifest:
+    """What the child says that it published in the target; nothing here looks at it."""
+    rows, place = said["rows"], table_location(dataset, claim.dataid, root=root)
+    return Manifest(
+        location=place, bytes=said.get("bytes"), rows=rows, schema=said["schema"],
+        fingerprint=f"run {claim.runid}: {rows} rows",
+    )  # fmt: skip
+
+
+def _digest(inputs: list[list[Any]]) -> str:
+    """The same for runs that read the same versions of the same chunks."""
+    import hashlib
+
+    read = [[*key, fingerprint or version] for *key, version, fingerprint in inputs]
+    return hashlib.sha256(json.dumps(sorted(read)).encode()).hexdigest()[:32]
 
 
 # The files between runner and child -------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from opendataflow.domain.chunk import ChunkStatus, Input
 from opendataflow.domain.dataset import Dataset, chunk_location, is_below, output_location
 from opendataflow.domain.job import Candidate, Job
 from opendataflow.domain.questions import Sight, Verdict, ask
+from opendataflow.domain.tables import Table, find_table, sqlite_file, table_location
 
 if TYPE_CHECKING:
     from opendataflow.runner.files import Found
@@ -25,8 +26,9 @@ def prepare(job: Job, candidate: Candidate) -> Verdict:
 
 
 def input_location(chunk: Input, dataset: Dataset, *, root: str) -> str | None:
-    """Where this very chunk is: as it was published, or as the template says."""
-    return chunk.location or chunk_location(dataset, chunk.key.dataid, root=root)
+    """Where this very chunk is: as it was published, or as the template or the address of its table says."""
+    place = table_location(dataset, chunk.key.dataid, root=root) if dataset.location is None else None
+    return place or chunk.location or chunk_location(dataset, chunk.key.dataid, root=root)
 
 
 def look_at_input(chunk: Input, dataset: Dataset, *, root: str) -> Sight:
@@ -35,21 +37,41 @@ def look_at_input(chunk: Input, dataset: Dataset, *, root: str) -> Sight:
     if location is None or chunk.status is not ChunkStatus.READY:
         return Sight(location)
     has_checks = dataset.definition is not None and '"checks"' in dataset.definition
-    return _look(chunk, location, root=root)._replace(has_checks=has_checks)
+    table = find_table(dataset)
+    sight = _look(chunk, location, root=root) if table is None else _look_at_table(chunk, dataset, table, root=root)
+    return sight._replace(has_checks=has_checks)
+
+
+def _look_at_table(chunk: Input, dataset: Dataset, table: Table, *, root: str) -> Sight:
+    """The table's address is this environment's own; whether it can be read is found out by reading it."""
+    location = table_location(dataset, chunk.key.dataid, root=root)
+    if chunk.location is not None and chunk.producer and chunk.location != location:
+        return Sight(location, f"it was published as {chunk.location}, and the dataset is now {location}")
+    file = sqlite_file(table.url, root)
+    if file is not None and not os.path.isfile(file):
+        return Sight(location, f"{file} is not there")
+    if file is not None and not os.access(file, os.R_OK):
+        return Sight(location, f"{file} cannot be read by this user")
+    return Sight(location, _why_no_address(table))
+
+
+def _why_no_address(table: Table) -> str:
+    is_missing = table.url_env is not None and not os.environ.get(table.url_env)
+    return f"the environment variable {table.url_env}, which holds its address, is not set" if is_missing else ""
 
 
 def _look(chunk: Input, location: str, *, root: str) -> Sight:
     if not is_below(location, root):
         return Sight(location, f"{location} is not below {root}, the root of this environment")
-    from opendataflow.runner.files import find_files, is_local, is_same
+    from opendataflow.runner.files import find_files, is_local, is_reachable, is_same
 
-    if not is_local(location):
+    if not is_reachable(location):
         return Sight(location)
     try:
         found = find_files(location)
     except OSError as error:
         return Sight(location, f"{location}: {error.strerror}")
-    if not os.access(location, os.R_OK):
+    if is_local(location) and not os.access(location, os.R_OK):
         return Sight(location, f"{location} cannot be read by this user")
     stale = "" if chunk.producer else why_stale(found, chunk.key.dataid)
     if chunk.fingerprint is None:
@@ -79,13 +101,29 @@ def why_stale(found: "Found", dataid: str) -> str:
 def look_at_output(kind: str, dataset: Dataset, dataid: str, *, root: str) -> Sight:
     """See whether a run could write there: the nearest folder that exists must be writable."""
     location = output_location(kind, dataset, dataid, root=root, runid=0)
+    if location is None and kind == "pipeline" and (table := find_table(dataset)) is not None:
+        return Sight(table_location(dataset, dataid, root=root), _why_no_target(table, root))
     if location is None or "://" in location:
         return Sight(location)
     if not is_below(location, root):
         return Sight(location, f"{location} is not below {root}, the root of this environment")
-    folder = os.path.dirname(location)
+    if problem := _why_no_folder(location):
+        return Sight(location, problem)
+    return Sight(os.path.dirname(location) if dataset.has_own_runs or kind == "pipeline" else location)
+
+
+def _why_no_target(table: Table, root: str) -> str:
+    file = sqlite_file(table.url, root)
+    if file is None:
+        return _why_no_address(table)
+    if os.path.exists(file) and not os.access(file, os.W_OK):
+        return f"{file} cannot be written by this user"
+    return _why_no_folder(file)
+
+
+def _why_no_folder(path: str) -> str:
+    folder = os.path.dirname(path)
     while not os.path.exists(folder) and folder != os.path.dirname(folder):
         folder = os.path.dirname(folder)
-    if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
-        return Sight(location, f"{folder} cannot be written by this user")
-    return Sight(os.path.dirname(location) if dataset.has_own_runs or kind == "pipeline" else location)
+    is_writable = os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)
+    return "" if is_writable else f"{folder} cannot be written by this user"

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 from opendataflow.domain.chunk import ChunkStatus
 from opendataflow.domain.dataset import Dataset, output_location
 from opendataflow.domain.questions import CODES, Question
+from opendataflow.domain.tables import find_table
 from opendataflow.domain.types import BOOLEAN, INTEGER, NUMERIC, family
 from opendataflow.errors import Refused, UsageError
-from opendataflow.runner.files import is_local
+from opendataflow.runner.files import find_files, is_local, is_reachable
 from opendataflow.store.loop import LoopStore
 from opendataflow.store.published import Published, find_chunk, find_latest, find_producer
 from opendataflow.store.registry import get_run
@@ -44,6 +45,8 @@ class Preview(NamedTuple):
 def find_published(store: LoopStore, dataset: Dataset, dataid: str | None, *, root: str) -> Shown:
     """The READY chunk, or the latest one; raise Refused (10) that says what it is instead, and where to look."""
     name = dataset.datasetid
+    if find_table(dataset) is not None:
+        raise UsageError(f"{name} is a table; `dataflow source sample {name}` shows its rows")
     if dataset.clock is not None or dataset.location is None:
         told = (
             "is a clock and has no data" if dataset.clock is not None else "is known by its connection, not by a path"
@@ -81,9 +84,17 @@ def _not_ready(
     told += f"; see `dataflow why {job.jobid} {dataid}`"
     if runs:
         place = output_location(job.kind, dataset, dataid, root=root, runid=runs[0]["runid"]) or ""
-        if f"/_runs/{runs[0]['runid']}" in place and os.path.exists(place):
+        if f"/_runs/{runs[0]['runid']}" in place and _is_there(place):
             told += f"; `dataflow preview {name} --run {runs[0]['runid']}` shows what run {runs[0]['runid']} left"
     return _refused(Question.READY, told)
+
+
+def _is_there(place: str) -> bool:
+    if is_local(place):
+        return os.path.exists(place)
+    with contextlib.suppress(OSError):
+        return is_reachable(place) and bool(find_files(place).files)
+    return False
 
 
 def find_left(store: LoopStore, dataset: Dataset, runid: int, dataid: str | None, *, root: str) -> Shown:
@@ -111,9 +122,9 @@ def _refused(question: Question, told: str) -> Refused:
 def read_rows(dataset: Dataset, shown: Shown, *, rows: int, columns: Sequence[str] | None) -> Preview:
     """The first rows, and what its columns are. Raises a DataflowError for whatever cannot be read here."""
     name = f"{dataset.datasetid}/{shown.dataid}"
-    if not is_local(shown.location):
+    if not is_reachable(shown.location):
         raise UsageError(
-            f"{name} is at {shown.location}, and preview reads files of this machine only; in Python: "
+            f"{name} is at {shown.location}, where preview does not read; in Python: "
             f'Project(".").read(spark, "{dataset.datasetid}", dataids=["{shown.dataid}"]).show({rows})'
         )
     from opendataflow.runner.batches import ChunkFiles, NeedsSpark, Unreadable
@@ -150,7 +161,7 @@ def _read(
             raise UsageError(f"there is no column {column!r}; {hint}")
     wanted = list(columns or schema)
     found = list(_rows(files, wanted, schema, rows))
-    size = shown.bytes if shown.bytes is not None else sum(os.path.getsize(path) for _, path in files.files)
+    size = shown.bytes if shown.bytes is not None else find_files(shown.location).bytes
     total = counted if shown.rows is None else shown.rows
     crooked = f"left out: {files.first_crooked}" if files.crooked else ""
     shown = shown._replace(rows=total, bytes=size, note="; ".join(filter(None, (shown.note, crooked))))
@@ -179,10 +190,10 @@ def _json_keys(files: Any, rows: int) -> Iterator[str]:
     """The keys of the first rows; what is no JSON is told with its line when the rows are read."""
     import io
 
-    import pyarrow as pa
+    from opendataflow.buckets.opened import open_stream
 
     for _, path in files.files[:1]:
-        with contextlib.suppress(ValueError, OSError), pa.input_stream(path, compression="detect") as source:
+        with contextlib.suppress(ValueError, OSError), open_stream(path) as source:
             for number, line in enumerate(io.TextIOWrapper(io.BufferedReader(source), encoding="utf-8-sig")):
                 if number >= rows:
                     break

@@ -4,6 +4,7 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 
+from opendataflow.buckets.address import is_in_bucket
 from opendataflow.domain.checks import Finding
 from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.dataset import Dataset
@@ -28,7 +29,7 @@ def script_work(
         found = []
         for link in job.outputs:
             place = locations[link.dataset.project, link.dataset.datasetid]
-            if place is None or "://" in place:
+            if place is None or ("://" in place and not is_in_bucket(place)):
                 manifest = Manifest(location=place)  # known by its connection: asserted by its producer
             else:
                 from opendataflow.runner.files import manifest_of

@@ -10,6 +10,7 @@ from opendataflow.domain.job import Job
 from opendataflow.errors import ConfigurationError, UsageError
 from opendataflow.project.address import Address
 from opendataflow.runner.due import make_due
+from opendataflow.runner.environment import find_passwords
 from opendataflow.runner.guard import Guard
 from opendataflow.runner.recover import recover_lost_runs, report_kept
 from opendataflow.runner.runjob import Outcome, Runner, Work
@@ -41,7 +42,7 @@ class Session:
         self.runner = Runner(store, guard, signals, work_folder=address.work, name=name, say=say, out_fd=out_fd)
         self.address, self.say, self.signals = address, say, signals
         self._tidied_at = float("-inf")
-        self.passwords = _passwords(self.job)
+        self.passwords = find_passwords(link.dataset for link in self.job.links)
 
     def tidy(self) -> None:
         """Record what earlier runs could not, recover lost ones, wake parked ones, expect the days that are over."""
@@ -54,7 +55,7 @@ class Session:
         recover_lost_runs(self.store, host=self.runner.host, say=self.say, work=self.address.work)
         self.store.wake_parked()
         if first:
-            if self.job.kind == "pipeline":
+            if self.job.kind == "pipeline" or _reads_tables(self.job):
                 from opendataflow.runner.sources import take_in_sources
 
                 take_in_sources(self.store, self.job, say=self.say)
@@ -168,19 +169,8 @@ class Session:
             pause = min(pause * 1.5, 2.0)
 
 
-def _passwords(job: Job) -> dict[tuple[str, str], str]:
-    """Decrypted credentials of the job's datasets; found missing or wrong before anything is claimed."""
-    encrypted = {
-        (link.dataset.project, link.dataset.datasetid): link.dataset.encryptedpass
-        for link in job.links
-        if link.dataset.encryptedpass
-    }
-    if not encrypted:
-        return {}
-    from opendataflow.project.secrets import decrypt, get_passkey
-
-    passkey = get_passkey()
-    return {key: decrypt(text, passkey) for key, text in encrypted.items()}
+def _reads_tables(job: Job) -> bool:
+    return any('"url' in (link.dataset.definition or "") for link in job.inputs)
 
 
 def get_script(path: str) -> str:

@@ -13,9 +13,11 @@ import shutil
 from collections.abc import Iterable
 from typing import IO, TYPE_CHECKING, Literal
 
+from opendataflow.buckets.address import is_in_bucket
 from opendataflow.domain.dataset import Dataset, chunk_location
 from opendataflow.domain.job import Job
 from opendataflow.domain.run import Claim
+from opendataflow.runner.csv_records import skip_record
 
 if TYPE_CHECKING:
     from opendataflow.store.loop import LoopStore
@@ -23,8 +25,16 @@ if TYPE_CHECKING:
 
 def show(dataset: Dataset, location: str, claim: Claim) -> None:
     """Show what this run has published, unless a newer one is shown already."""
-    if "://" in location or dataset.is_export:
-        return  # no links there; or shown together, when the others are done too
+    if dataset.is_export:
+        return  # shown together, when the others are done too
+    if is_in_bucket(location):
+        if dataset.is_one_file:
+            from opendataflow.runner import shown_remote
+
+            shown_remote.show_file(location, claim.runid)
+        return
+    if "://" in location:
+        return
     if dataset.is_one_file:
         show_file(location, claim.runid)
     else:
@@ -85,21 +95,36 @@ def show_together(store: "LoopStore", job: Job) -> None:
     """
     (output,) = job.outputs
     target = chunk_location(output.dataset, "", root=job.root) or ""
+    if is_in_bucket(target) and output.dataset.is_export:
+        _show_together_in_bucket(store, job, output.dataset, target)
+        return
     if not output.dataset.is_export or "://" in target:
         return
-    from opendataflow.domain.chunk import ChunkStatus
-    from opendataflow.store.published import list_chunks
-
     folder, name = os.path.split(target)
     os.makedirs(os.path.join(folder, "_runs"), exist_ok=True)
     with open(os.path.join(folder, "_runs", f".{name}.lock"), "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # looked up and written by one at a time: the last one knows most
-        chunks = list_chunks(store, output.dataset, status=ChunkStatus.READY)
-        parts = [(chunk.dataid, chunk.version or 0, chunk.location) for chunk in chunks if chunk.location]
-        if job.definition.get("replace"):
-            parts = parts[-1:]
-        if parts:
+        if parts := _published_parts(store, job, output.dataset):
             export(target, parts, has_header=_has_header(output.dataset))
+
+
+def _show_together_in_bucket(store: "LoopStore", job: Job, dataset: Dataset, target: str) -> None:
+    """Until what is shown is what is published: there is no lock, and the last one knows most."""
+    from opendataflow.runner import shown_remote
+
+    for _ in range(shown_remote.MOST_ROUNDS):
+        parts = _published_parts(store, job, dataset)
+        if not parts or not shown_remote.export(target, parts, has_header=_has_header(dataset)):
+            return
+
+
+def _published_parts(store: "LoopStore", job: Job, dataset: Dataset) -> list[tuple[str, int, str]]:
+    from opendataflow.domain.chunk import ChunkStatus
+    from opendataflow.store.published import list_chunks
+
+    chunks = list_chunks(store, dataset, status=ChunkStatus.READY)
+    parts = [(chunk.dataid, chunk.version or 0, chunk.location) for chunk in chunks if chunk.location]
+    return parts[-1:] if job.definition.get("replace") else parts
 
 
 def _has_header(dataset: Dataset) -> bool:
@@ -123,7 +148,7 @@ def export(target: str, chunks: Iterable[tuple[str, int, str]], *, has_header: b
             for number, (_, _, location) in enumerate(parts):
                 with _opened(target, str(location), "rb") as part:
                     if number and has_header:
-                        _skip_record(part)
+                        skip_record(part)
                     shutil.copyfileobj(part, out, 1 << 20)
         _sync(new)
         os.replace(new, target)
@@ -145,12 +170,3 @@ def _sync(path: str) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _skip_record(part: "gzip.GzipFile | IO[bytes]") -> None:
-    """Past the header, which may hold newlines in quotes."""
-    quotes = 0
-    while line := part.readline():
-        quotes += line.count(b'"')
-        if quotes % 2 == 0:
-            return

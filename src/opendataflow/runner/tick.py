@@ -30,9 +30,12 @@ def make_all_due(store: LoopStore, address: Address, *, say: Callable[[str], Non
 
 
 def take_in(store: LoopStore, project: str | None, *, say: Callable[[str], None]) -> None:
-    """Look for files of the datasets that say how theirs arrive (`arrival:`); what is rejected is told."""
+    """Look for files of the datasets that say how theirs arrive (`arrival:`), and for new slots of tables."""
     rows = store.read("datasets_of", {"project": project}, file="registry") if project is not None else []
-    waited_for = [one for one in (Dataset(*row) for row in rows) if '"arrival"' in (one.definition or "")]
+    marks = ('"arrival"', '"url')
+    waited_for = [
+        one for one in (Dataset(*row) for row in rows) if any(mark in (one.definition or "") for mark in marks)
+    ]
     if not waited_for:
         return
     from opendataflow.runner.sources import take_in_datasets

@@ -11,6 +11,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from opendataflow.spark.connect import cache_given_back, is_connect
 from opendataflow.spark.inherit import let_threads_inherit
 
 _sessions: ContextVar[list[SparkSession]] = ContextVar("sessions")  # empty once the chunk has ended
@@ -29,6 +30,8 @@ def use_session(spark: SparkSession) -> Iterator[None]:
     """
     let_threads_inherit()
     _install()
+    if is_connect(spark):
+        _let_stop_warn(type(spark))
     sessions = [spark]
     token = _sessions.set(sessions)
     try:
@@ -39,19 +42,16 @@ def use_session(spark: SparkSession) -> Iterator[None]:
         sessions.clear()  # threads that it left behind have a copy of the context
 
 
-def _is_connect(spark: SparkSession) -> bool:
-    return type(spark).__module__.startswith("pyspark.sql.connect")
-
-
 @contextlib.contextmanager
 def _active_here(spark: SparkSession) -> Iterator[None]:
     """The session as Spark's own for this thread: functions without a DataFrame, such as `F.lit`, look there."""
-    if _is_connect(spark):
+    if is_connect(spark):
         here = type(spark)._active_session
         before = getattr(here, "session", None)
         here.session = spark
         try:
-            yield
+            with cache_given_back():
+                yield
         finally:
             here.session = before
         return
@@ -74,7 +74,7 @@ def _install() -> None:
     """Let PySpark's own answers come after ours; done once, and without effect where no chunk runs."""
     if getattr(SparkSession.getActiveSession, "knows_chunks", False):
         return
-    get_active, active, stop = SparkSession.getActiveSession, SparkSession.active, SparkSession.stop
+    get_active, active = SparkSession.getActiveSession, SparkSession.active
     get_or_create = SparkSession.Builder.getOrCreate
 
     def chunk_get_active(_cls: type[SparkSession]) -> SparkSession | None:
@@ -85,11 +85,29 @@ def _install() -> None:
 
     def chunk_get_or_create(builder: Any) -> SparkSession:
         session = _find_session()
-        if session is None or _is_connect(session):
+        if session is None:
             return get_or_create(builder)
+        if is_connect(session):
+            for key, value in builder._options.items():
+                if key.startswith("spark.sql."):
+                    session.conf.set(key, value)
+            return session
         module = SparkSession._get_j_spark_session_module(session._jvm)
         module.applyModifiableSettings(session._jsparkSession, builder._options)
         return session
+
+    chunk_get_active.knows_chunks = True  # type: ignore[attr-defined]
+    SparkSession.getActiveSession = classmethod(chunk_get_active)
+    SparkSession.active = classmethod(chunk_active)
+    SparkSession.Builder.getOrCreate = chunk_get_or_create
+    _let_stop_warn(SparkSession)
+
+
+def _let_stop_warn(kind: Any) -> None:
+    """Let `stop()` of such a session do nothing but warn, in a chunk."""
+    if getattr(kind.stop, "knows_chunks", False):
+        return
+    stop = kind.stop
 
     def chunk_stop(session: SparkSession) -> None:
         if _find_session() is None:
@@ -97,8 +115,5 @@ def _install() -> None:
         else:
             warnings.warn("spark.stop() was ignored: this Spark also serves other chunks", stacklevel=2)
 
-    chunk_get_active.knows_chunks = True  # type: ignore[attr-defined]
-    SparkSession.getActiveSession = classmethod(chunk_get_active)
-    SparkSession.active = classmethod(chunk_active)
-    SparkSession.Builder.getOrCreate = chunk_get_or_create
-    SparkSession.stop = chunk_stop
+    chunk_stop.knows_chunks = True  # type: ignore[attr-defined]
+    kind.stop = chunk_stop

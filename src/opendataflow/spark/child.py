@@ -5,7 +5,7 @@ and where the result of each goes. On file descriptor 3 it sends JSON lines: tha
 printed, how far its transformations are, and at its end `{"run": 7, "code": 0}` once the chunk is written and its
 result file says what was, or `"code": 1` after a sentence, which is also the `error` of the result file. It ends when
 its input does. When Spark's JVM is killed under it, it ends by the same signal: a death, not a failure of the user's
-code.
+code. So it does when a Spark Connect server is gone.
 """
 
 import contextlib
@@ -14,10 +14,11 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from opendataflow.errors import DataflowError
 from opendataflow.spark.own_spark import Channel, OwnSpark, private_channels
 from opendataflow.spark.spec import ChunkSpec, chunk_spec
 
@@ -90,14 +91,23 @@ def _produce(
     warm: OwnSpark, specs: list[ChunkSpec], done: Callable[..., None], hear: Callable[..., None],
     end_if_jvm_ended: Callable[[BaseException, ChunkSpec], None],
 ) -> None:  # fmt: skip
+    from opendataflow.spark.connect import sessions_released
+    from opendataflow.spark.files_remote import run_staged
     from opendataflow.spark.pipeline import Task, read_codes
 
     codes = read_codes(specs[0])  # first: what is missing is said without waiting for Spark
     spark = warm.session(specs[0].spark, name=specs[0].slug)
+    warm.executors.prepare(spark, specs)
     for spec in specs:
         hear(spec, begun=True)
-    for spec, result in Task(spark, codes, hear=hear, end_if_jvm_ended=end_if_jvm_ended).run(specs):
-        done(spec, result)
+    with sessions_released():
+
+        def run(specs: Sequence[ChunkSpec], hear: Callable[..., None]) -> Iterator[tuple[ChunkSpec, dict[str, Any]]]:
+            return Task(spark, codes, hear=hear, end_if_jvm_ended=end_if_jvm_ended).run(specs)
+
+        for spec, result in run_staged(spark, specs, run, hear=hear):
+            trouble = None if result.get("error") else warm.executors.find_trouble(spark, spec)
+            done(spec, result if trouble is None else {**result, "error": trouble})
 
 
 def _fail(spec: ChunkSpec, error: BaseException, done: Callable[..., None], hear: Callable[..., None]) -> None:
@@ -120,7 +130,8 @@ def _end_copy(error: BaseException) -> NoReturn:
 
 
 def _end_if_jvm_ended(error: BaseException, spec: ChunkSpec, results: dict[int, str]) -> None:
-    """Without its JVM this process is of no use: end as the JVM did, whatever Python made of it."""
+    """Without its Spark this process is of no use: end as the JVM did, whatever Python made of it."""
+    _end_if_server_lost(error, spec)
     end = _find_end_of_jvm(error)
     if end is None and not _is_stopped():
         return
@@ -133,6 +144,16 @@ def _end_if_jvm_ended(error: BaseException, spec: ChunkSpec, results: dict[int, 
         os._exit(1)
     # Nobody but the main thread could have made it mean something else; there, SIGINT does.
     os.kill(os.getpid(), signal.SIGTERM if end.signal == signal.SIGINT else end.signal)
+
+
+def _end_if_server_lost(error: BaseException, spec: ChunkSpec) -> None:
+    """A Spark Connect server that went down was killed, for all we know: its chunks are not to blame, or not alone."""
+    from opendataflow.spark import connect
+
+    master = str(spec.spark.get("master") or "")
+    if connect.is_address(master) and not isinstance(error, DataflowError) and connect.is_lost(error):
+        _say(f"{spec.name}: {connect.end_told(master)}")
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _find_end_of_jvm(error: BaseException) -> "JvmEnd | None":

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from pyspark.sql.types import StructType
 
+from opendataflow.buckets.opened import arrow_source
 from opendataflow.errors import JobFailed
 from opendataflow.spark.files_csv import open_bytes
 from opendataflow.spark.spec import Place
@@ -98,7 +99,8 @@ def _footer(place: Place, path: str) -> Any:
     from pyarrow import orc, parquet
 
     try:
-        return orc.ORCFile(path).schema if place.format == "orc" else parquet.read_schema(path)
+        source = arrow_source(path)
+        return orc.ORCFile(source).schema if place.format == "orc" else parquet.read_schema(source)
     except (OSError, pa.ArrowException) as error:
         raise JobFailed(f"{place.datasetid}: {path} cannot be read as {place.format}: {error}") from error
 

@@ -13,6 +13,7 @@ from opendataflow.errors import JobFailed
 from opendataflow.spark.drift import check_columns, check_json_keys, find_footers, twice
 from opendataflow.spark.files_csv import CsvForm, find_form, look
 from opendataflow.spark.files_local import is_true, merged, option, require_files
+from opendataflow.spark.files_remote import Way, for_connector, home_of, is_remote, kept_copy, way_to
 from opendataflow.spark.spec import Place
 
 LARGE_BYTES = 64 * 1024 * 1024  # from here it matters that several tasks can read a file
@@ -40,6 +41,18 @@ def read_chunk(spark: SparkSession, place: Place) -> DataFrame:
     Raises JobFailed for what is seen without reading the rows: missing files, columns that are not as declared or not
     the same in all files, a CSV that is not text.
     """
+    if place.database is not None:
+        from opendataflow.spark.sql_read import read_table
+
+        return read_table(spark, place)
+    if is_remote(place):
+        match way_to(spark, place):
+            case Way.COPY:
+                return _read_copy(spark, kept_copy(place))
+            case Way.TASKS:
+                return _read_in_tasks(spark, place)
+            case Way.CONNECTOR:
+                place = for_connector(place)
     parts = read_parts(spark, place)
     df = load_part(spark, place, parts[0])
     for part in parts[1:]:
@@ -49,16 +62,43 @@ def read_chunk(spark: SparkSession, place: Place) -> DataFrame:
     return _decode_binary(df, place) if place.format == "csv" else df
 
 
+def _read_copy(spark: SparkSession, place: Place) -> DataFrame:
+    try:
+        return read_chunk(spark, place)
+    except JobFailed as error:
+        raise JobFailed(home_of(str(error))) from error
+
+
+def _read_in_tasks(spark: SparkSession, place: Place) -> DataFrame:
+    from opendataflow.spark import files_cluster
+
+    options = merged(DEFAULTS.get(place.format, _ANY), place.options)
+    form = find_form(options) if place.format == "csv" else None
+    if why := files_cluster.why_not(place, form=form):
+        raise files_cluster.needs_connector(place, why)
+    declared = None if place.schema is None else parse_schema(ddl(place.schema))
+    files = files_cluster.data_files(place)
+    if not files and declared is None:
+        raise _no_file(place)
+    if not files and declared is not None:
+        return spark.createDataFrame([], declared)
+    if declared is None or form is None:
+        return files_cluster.read_parquet(spark, place, files, declared)
+    return _decode_binary(files_cluster.read_csv(spark, place, files, text_schema(declared), form, options), place)
+
+
+def _no_file(place: Place) -> JobFailed:
+    where = ", ".join(place.locations)
+    return JobFailed(f"{place.datasetid}: there is no file in {where}, and no `schema:` that says what there would be")
+
+
 def read_parts(spark: SparkSession, place: Place) -> list[Part]:
     """What is to be read with which schema. More than one: CSV files with the same columns in another order."""
     files = require_files(place) if place.is_local else None
     options = merged(DEFAULTS.get(place.format, _ANY), place.options)
     declared = None if place.schema is None else parse_schema(ddl(place.schema))
     if files == [] and declared is None and place.format != "text":
-        where = ", ".join(place.locations)
-        raise JobFailed(
-            f"{place.datasetid}: there is no file in {where}, and no `schema:` that says what there would be"
-        )
+        raise _no_file(place)
     match place.format:
         case "csv":
             return _csv_parts(spark, place, files, options)

@@ -13,8 +13,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StringType, StructType, VariantType
 
+from opendataflow.buckets.opened import arrow_source
 from opendataflow.errors import JobFailed
 from opendataflow.spark.files_local import data_files, fsync, merged, option, sync, total_bytes
+from opendataflow.spark.files_remote import Way, for_connector, is_remote, way_to
 from opendataflow.spark.spark_words import causes
 from opendataflow.spark.spec import Place
 
@@ -55,6 +57,10 @@ def write_chunk(df: DataFrame, place: Place, sources: Sequence[Place]) -> Writte
     """
     schema = df.schema
     check_writable(schema, place)
+    if is_remote(place):
+        if way_to(df.sparkSession, place) is Way.TASKS:
+            return _write_in_tasks(df, place)
+        place = for_connector(place)
     if place.single_file:
         _write_one_file(df, place)
     else:
@@ -63,6 +69,19 @@ def write_chunk(df: DataFrame, place: Place, sources: Sequence[Place]) -> Writte
         if place.is_local:
             sync(place.location)
     return describe(place, schema)
+
+
+def _write_in_tasks(df: DataFrame, place: Place) -> Written:
+    from opendataflow.spark import files_cluster
+
+    if place.format != "parquet" or place.single_file:
+        why = "it is one file" if place.single_file else f"it is written as {place.format}, not as Parquet"
+        raise files_cluster.needs_connector(place, why)
+    forced = option(place.options, "files")
+    rows, size, count = files_cluster.write_parquet(
+        df if forced is None else df.coalesce(int(forced)), place, most_rows=MAX_RECORDS_PER_FILE
+    )
+    return Written(rows=rows, schema=schema_json(df.schema), bytes=size, files=count)
 
 
 def most_files(place: Place, sources: Sequence[Place], *, cores: Callable[[], int]) -> int | None:
@@ -180,17 +199,22 @@ def describe(place: Place, schema: StructType) -> Written:
 
 
 def find_rows(place: Place) -> int | None:
-    """Rows from the files' footers; None for formats without, and for files on other machines."""
-    if not place.is_local or place.format not in ("parquet", "orc"):
+    """Rows from the files' footers; None for formats without, and for files that cannot be opened from here."""
+    if not (place.is_local or is_remote(place)) or place.format not in ("parquet", "orc"):
         return None
-    paths = [path for location in place.locations for path in data_files(location)]
+    if place.is_local:
+        paths = [path for location in place.locations for path in data_files(location)]
+    else:
+        from opendataflow.spark.files_cluster import data_files as remote_files
+
+        paths = remote_files(place)
     if place.format == "parquet":
         from pyarrow import parquet
 
-        return sum(int(parquet.read_metadata(path).num_rows) for path in paths)
+        return sum(int(parquet.read_metadata(arrow_source(path)).num_rows) for path in paths)
     from pyarrow import orc
 
-    return sum(int(orc.ORCFile(path).nrows) for path in paths)
+    return sum(int(orc.ORCFile(arrow_source(path)).nrows) for path in paths)
 
 
 def schema_json(schema: StructType) -> str:

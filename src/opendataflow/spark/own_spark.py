@@ -10,6 +10,8 @@ from typing import IO, TYPE_CHECKING, Any
 if TYPE_CHECKING:  # pyspark takes its time; what is wrong with the code is said without it
     from pyspark.sql import SparkSession
 
+    from opendataflow.spark.cluster import Executors
+
 
 class OwnSpark:
     """Spark, started when it is first asked for; its JVM and what it put aside go at the end."""
@@ -18,6 +20,7 @@ class OwnSpark:
         self._open = contextlib.ExitStack()
         self._lock = threading.Lock()
         self._session: SparkSession | None = None
+        self._executors: Executors | None = None
 
     def __enter__(self) -> "OwnSpark":
         return self
@@ -32,6 +35,13 @@ class OwnSpark:
                 self._session = self._start(settings, name)
             return self._session
 
+    @property
+    def executors(self) -> "Executors":
+        """Those of the session, once there is one."""
+        if self._executors is None:
+            raise RuntimeError("Spark has not been started yet")
+        return self._executors
+
     def has_ended(self) -> bool:
         """True when there was a JVM and it is gone, whoever killed it."""
         if self._session is None:
@@ -41,11 +51,14 @@ class OwnSpark:
         return find_end(find_process()) is not None
 
     def _start(self, settings: Mapping[str, Any], name: str) -> "SparkSession":
+        from opendataflow.spark import connect
+        from opendataflow.spark.cluster import Executors
         from opendataflow.spark.jvm import JvmOutput, end_process, find_process, require_java
         from opendataflow.spark.scratch import scratch_folder
-        from opendataflow.spark.session import start_session
+        from opendataflow.spark.session import DEFAULT_MASTER, start_session
 
-        if not str(settings.get("master") or "").startswith("sc://"):
+        master = str(settings.get("master") or DEFAULT_MASTER)
+        if not connect.is_address(master):
             require_java()
         output = JvmOutput()
         with contextlib.ExitStack() as started:
@@ -55,6 +68,7 @@ class OwnSpark:
             with output.held():
                 spark = start_session(settings, name=name, scratch=scratch)
             started.callback(spark.stop)
+            self._executors = Executors(master, scratch)
             self._open = started.pop_all()
         return spark
 

@@ -21,6 +21,7 @@ from opendataflow.spark.blame import blame
 from opendataflow.spark.capture import chunk_output
 from opendataflow.spark.checks import Audit, audit_files
 from opendataflow.spark.chunk_environment import chunk_environment
+from opendataflow.spark.connect import is_connect
 from opendataflow.spark.explain import explain, user_traceback
 from opendataflow.spark.files import Written, explain_read_failure, read_chunk, write_chunk
 from opendataflow.spark.pandas_engine import run_pandas
@@ -40,7 +41,7 @@ def read_codes(spec: ChunkSpec) -> tuple[Code, ...]:
 
 
 @dataclass(kw_only=True, slots=True)
-class _Chunk:
+class Chunk:
     """What is known of one run while it is produced."""
 
     spec: ChunkSpec
@@ -73,7 +74,7 @@ class Task:
             yield from self._run_pandas(specs)
             return
         left = list(specs)
-        if can_share(specs, self._codes):
+        if specs[0].destination.database is None and can_share(specs, self._codes):
             for spec, result in self._run_together(specs):
                 left.remove(spec)
                 yield spec, result
@@ -86,23 +87,32 @@ class Task:
         spark = self._spark.newSession()  # temporary views and settings of one chunk are not the next one's
         try:
             with self._surrounded(spark, spec):
-                self._produce(spark, chunk)
+                if spec.destination.database is None:
+                    self._produce(spark, chunk)
+                else:
+                    self._produce_rows(spark, chunk)
         except BaseException as error:  # noqa: BLE001  the user's code must not decide how this process ends
             self._end_if_jvm_ended(error, spec)
             return self._failed(spark, chunk, error)
         return self._result(chunk)
 
-    def _produce(self, spark: SparkSession, chunk: _Chunk) -> None:
+    def _produce(self, spark: SparkSession, chunk: Chunk) -> None:
         spec = chunk.spec
+        reads_tables = any(place.database is not None for place in spec.sources)
+        if reads_tables and _is_extract(spec):
+            self._extract(spark, chunk)
+            return
         transformations = load_all(self._codes, chunk.steps)
-        sources = [read_chunk(spark, place) for place in spec.sources]
         audit = Audit(spec.checks, dataid=spec.dataid, schema=spec.destination.schema, place=spec.destination)
-        with _cache_cleared(spark):
+        with _sql_reads(reads_tables), _cache_cleared(spark):
+            sources = [read_chunk(spark, place) for place in spec.sources]
             df = apply(transformations, sources, chunk.steps, profile=spec.profile)
             if spec.explain:
                 chunk.plan = _plan(df)
             try:
-                chunk.written = write_chunk(audit.watch(df), spec.destination, spec.sources)
+                watched = audit.watch(df)
+                with _pushed_down(watched, reads_tables):
+                    chunk.written = write_chunk(watched, spec.destination, spec.sources)
             except Exception as error:
                 if told := audit.blame(error):
                     raise JobFailed(told) from error
@@ -112,6 +122,30 @@ class Task:
                 spark, spec.destination, rows=chunk.written.rows, earlier_rows=spec.earlier_rows
             )
             faults.point(faults.CHILD_AUDITED)
+
+    @staticmethod
+    def _extract(spark: SparkSession, chunk: Chunk) -> None:
+        """From a database to Parquet as it is: what arrives as Arrow is written as it arrives."""
+        from opendataflow.spark.sql_extract import extract
+
+        spec = chunk.spec
+        chunk.written = extract(spark, spec.sources[0], spec.destination)
+        faults.point(faults.CHILD_WRITTEN)
+        if spec.checks:
+            chunk.findings = audit_files(
+                spark, spec.destination, spec.checks, dataid=spec.dataid, rows=chunk.written.rows,
+                earlier_rows=spec.earlier_rows,
+            )  # fmt: skip
+        faults.point(faults.CHILD_AUDITED)
+
+    def _produce_rows(self, spark: SparkSession, chunk: Chunk) -> None:
+        from opendataflow.spark.table_chunks import produce_rows
+
+        with _cache_cleared(spark):
+            produce_rows(spark, chunk, self._codes, say=self._say(chunk.spec), plan=_plan)
+
+    def _say(self, spec: ChunkSpec) -> Callable[[str], None]:
+        return lambda text: self._hear(spec, progress=text)
 
     @contextlib.contextmanager
     def _surrounded(self, spark: SparkSession, spec: ChunkSpec) -> Iterator[None]:
@@ -145,13 +179,17 @@ class Task:
             return
         for spec in specs:
             if spec.runid in written:
-                one = _Chunk(spec=spec, steps=chunk.steps, written=written[spec.runid], shared=first.runid)
+                one = Chunk(spec=spec, steps=chunk.steps, written=written[spec.runid], shared=first.runid)
                 # One observation cannot tell the chunks apart: the runner looks at their small files itself.
                 yield spec, {**self._result(one), "findings": None}
 
     # pandas -------------------------------------------------------------------------------------------------------
     def _run_pandas(self, specs: Sequence[ChunkSpec]) -> Iterator[tuple[ChunkSpec, Result]]:
         """One Spark job, one Python task for each run; checks on the files it wrote."""
+        if specs[0].destination.database is not None:
+            for spec in specs:
+                yield spec, self._run_pandas_rows(spec)
+            return
         by_run = {spec.runid: spec for spec in specs}
         try:
             with Progress(self._spark, specs[0], self._hear):
@@ -190,15 +228,29 @@ class Task:
             self._hear(spec, stream=2, text=f"{spec.name}: {result['error']}\n")
         return result
 
+    def _run_pandas_rows(self, spec: ChunkSpec) -> Result:
+        from opendataflow.spark.table_chunks import produce_pandas_rows
+
+        chunk = self._new_chunk(spec)
+        spark = self._spark.newSession()
+        try:
+            result = produce_pandas_rows(
+                spark, chunk, self._codes, say=self._say(spec), run=lambda aside: next(self._run_pandas([aside]))[1]
+            )
+        except Exception as error:  # noqa: BLE001
+            self._end_if_jvm_ended(error, spec)
+            return {**self._failed(spark, chunk, error), "engine": PANDAS}
+        return {**self._result(chunk), "engine": PANDAS} if result is None else result
+
     # What is told -------------------------------------------------------------------------------------------------
-    def _new_chunk(self, spec: ChunkSpec) -> _Chunk:
+    def _new_chunk(self, spec: ChunkSpec) -> Chunk:
         def changed(step: Step) -> None:
             self._hear(spec, step=steps.as_json()[step.position - 1])
 
         steps = new_steps([(code.name, code.digest) for code in self._codes], changed)
-        return _Chunk(spec=spec, steps=steps)
+        return Chunk(spec=spec, steps=steps)
 
-    def _result(self, chunk: _Chunk, error: str | None = None) -> Result:
+    def _result(self, chunk: Chunk, error: str | None = None) -> Result:
         written = chunk.written
         return {
             "runid": chunk.spec.runid,
@@ -214,7 +266,7 @@ class Task:
             "error": error,
         }
 
-    def _failed(self, spark: SparkSession, chunk: _Chunk, error: BaseException) -> Result:
+    def _failed(self, spark: SparkSession, chunk: Chunk, error: BaseException) -> Result:
         """Tell it in one sentence, and whose line it was."""
         spec, home = chunk.spec, chunk.spec.home
         files = [code.path for code in self._codes]
@@ -229,18 +281,41 @@ class Task:
         return self._result(chunk, sentence)
 
 
+def _is_extract(spec: ChunkSpec) -> bool:
+    from opendataflow.spark.sql_extract import is_extract
+
+    return is_extract(spec)
+
+
+def _sql_reads(wanted: bool) -> contextlib.AbstractContextManager[None]:
+    """Of files there is nothing to hold; what reads databases is imported where one is read."""
+    if not wanted:
+        return contextlib.nullcontext()
+    from opendataflow.spark.sql_read import sql_reads
+
+    return sql_reads()
+
+
+def _pushed_down(df: DataFrame, wanted: bool) -> contextlib.AbstractContextManager[None]:
+    if not wanted:
+        return contextlib.nullcontext()
+    from opendataflow.spark.sql_pushed import pushed_down
+
+    return pushed_down(df)
+
+
 def _plan(df: DataFrame) -> str:
     """Spark's plan as `df.explain("formatted")` prints it."""
-    context = getattr(df.sparkSession, "_sc", None)
-    if context is None:
-        return ""  # Connect prints it only
+    if is_connect(df):
+        return str(df._explain_string(mode="formatted"))
+    context = df.sparkSession._sc
     return str(context._jvm.PythonSQLUtils.explainString(df._jdf.queryExecution(), "formatted"))
 
 
 def _application(spark: SparkSession) -> str | None:
-    """Spark's own name for this session, as its history server shows it; Connect does not tell."""
-    context = getattr(spark, "_sc", None)
-    return context.applicationId if context is not None else None
+    """Spark's own name for this application, as its history server shows it."""
+    told = spark.conf.get("spark.app.id") if is_connect(spark) else spark._sc.applicationId
+    return str(told) if told else None
 
 
 _lock = threading.Lock()
@@ -258,5 +333,5 @@ def _cache_cleared(spark: SparkSession) -> Iterator[None]:
     finally:
         with _lock:
             _busy -= 1
-            if _busy == 0:
+            if _busy == 0 and not is_connect(spark):  # a server's cache is not ours alone
                 spark.catalog.clearCache()

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from opendataflow.errors import JobFailed, UsageError
 from opendataflow.spark.files import read_chunk
 from opendataflow.spark.files_local import data_files
+from opendataflow.spark.files_remote import home_of
 from opendataflow.spark.spec import Place
 
 DATAID = "dataid"
@@ -158,7 +159,7 @@ def _plain(uri: str) -> str:
     """A location as it was given to Spark, from how Spark names its files."""
     parts = urlsplit(uri)
     path = unquote(parts.path)
-    return path if parts.scheme in ("", "file") else f"{parts.scheme}://{parts.netloc}{path}"
+    return home_of(path) if parts.scheme in ("", "file") else f"{parts.scheme}://{parts.netloc}{path}"
 
 
 def _check_names(place: Place, known: Sequence[str], wanted: Sequence[str]) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from opendataflow.spark import connect
 from opendataflow.spark.archive import java_options
+from opendataflow.spark.cluster import is_cluster, require_answer
 
 DEFAULT_MASTER = "local[*]"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
@@ -21,27 +23,23 @@ _NOISY_LOGGERS = ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger"
 def start_session(settings: Mapping[str, Any], *, name: str, scratch: str, prepared: bool = True) -> SparkSession:
     """A session on the master that the project names, or on this machine; the project's `conf` wins over ours.
 
-    It starts from `prepared` classes when this machine has them.
+    It starts from `prepared` classes when this machine has them. Raises JobFailed when a cluster does not answer.
     """
     master = str(settings.get("master") or DEFAULT_MASTER)
     conf = {key: _text(value) for key, value in (settings.get("conf") or {}).items()}
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", conf.get("spark.pyspark.python", sys.executable))
     # A worker is started by `python -m`: a `random.py` in somebody's current folder must not replace the real one.
     os.environ.setdefault("PYTHONSAFEPATH", "1")
     for logger in _NOISY_LOGGERS:
         logging.getLogger(logger).setLevel(logging.CRITICAL + 1)
-    if master.startswith("sc://"):
-        builder = SparkSession.builder.remote(master).appName(name)
-        defaults = _everywhere()
-    else:
-        builder = SparkSession.builder.master(master).appName(name)
-        defaults = (
-            _everywhere()
-            | _own_jvm(scratch, java_options() if prepared else "")
-            | (_this_machine(scratch) if master.startswith("local") else {})
-        )
-        if _JAVA_OPTIONS in conf:
-            conf[_JAVA_OPTIONS] = f"{defaults[_JAVA_OPTIONS]} {conf[_JAVA_OPTIONS]}"  # of two, Java takes the last
+    require_answer(master)
+    if connect.is_address(master):
+        return connect.start(master, settings=_everywhere() | _server() | conf)
+    defaults = _everywhere() | _own_jvm(scratch, java_options() if prepared else "")
+    defaults |= _executors() if is_cluster(master) else _this_machine(scratch)
+    if _JAVA_OPTIONS in conf:
+        conf[_JAVA_OPTIONS] = f"{defaults[_JAVA_OPTIONS]} {conf[_JAVA_OPTIONS]}"  # of two, Java takes the last
+    builder = SparkSession.builder.master(master).appName(name)
     for key, value in (defaults | conf).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
@@ -53,6 +51,16 @@ def _everywhere() -> dict[str, str]:
         # Not INT96, which other readers take for a timestamp without zone, and which has no statistics.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
+
+
+def _server() -> dict[str, str]:
+    """For a session of Spark Connect."""
+    return {"spark.sql.connect.serverStacktrace.enabled": "false"}  # of Java's own code; nobody asked
+
+
+def _executors() -> dict[str, str]:
+    """For executors on other machines, which have an environment of their own."""
+    return {"spark.executorEnv.PYTHONSAFEPATH": "1"}
 
 
 def _own_jvm(scratch: str, java: str) -> dict[str, str]:

@@ -13,6 +13,8 @@ from pyspark.errors import PySparkException
 
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+.*", re.DOTALL)
 _FILE = re.compile(r"\Afile:/+")
+_SERVER_STACK = "\n\nJVM stacktrace:"  # Connect adds it where the server's settings say so
+_CAUSED_BY = re.compile(r"^Caused by: [\w.$]+: (.*)$", re.MULTILINE)
 
 
 def message(error: BaseException) -> str:
@@ -26,7 +28,8 @@ def message(error: BaseException) -> str:
     text = _text(error)
     if isinstance(error, PySparkException):
         if "Traceback (most recent call last):" in text:  # of a Python worker: its last line is what was raised
-            return one_line(text.strip().splitlines()[-1])
+            lines = [line for line in text.splitlines() if line.strip() and not line.startswith("SQLSTATE:")]
+            return one_line(lines[-1]).removeprefix("opendataflow.errors.JobFailed: ")  # ours says it already
         return one_line(_SQLSTATE.sub("", text)) or type(error).__name__
     if getattr(error, "java_exception", None) is not None:
         return _each_once(said) or one_line(text)
@@ -40,7 +43,7 @@ def is_from_spark(error: BaseException) -> bool:
 def causes(error: BaseException) -> list[str]:
     """What an error of Spark and its causes say, outermost first; of another error, what it says itself."""
     java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    said: list[str] = []
+    said: list[str] = [] if java is not None else _causes_on_server(error)
     try:
         for _ in range(20):
             if java is None:
@@ -56,6 +59,13 @@ def causes(error: BaseException) -> list[str]:
     except Exception:  # noqa: BLE001, S110  the JVM may be gone; what it said so far is what is left
         pass
     return said or [one_line(_SQLSTATE.sub("", _text(error)))]
+
+
+def _causes_on_server(error: BaseException) -> list[str]:
+    """Spark Connect sends the causes as Java prints them."""
+    stack = getattr(error, "_stacktrace", None) if isinstance(error, PySparkException) else None
+    inner = [one_line(_SQLSTATE.sub("", text)) for text in _CAUSED_BY.findall(str(stack or ""))]
+    return [one_line(_SQLSTATE.sub("", _text(error))), *inner] if inner else []
 
 
 def plain_path(uri: str) -> str:
@@ -75,7 +85,7 @@ def one_line(text: str) -> str:
 
 def _text(error: BaseException) -> str:
     try:
-        return str(error)
+        return str(error).partition(_SERVER_STACK)[0]
     except Exception:  # noqa: BLE001  Spark's exceptions ask the JVM for their text, and it may be gone
         return ""
 

@@ -7,7 +7,7 @@
      "destination": {"datasetid": "clean", "location": "/data/clean/dataid=2013-01-01/_runs/7", "format": "parquet",
                      "options": {}, "schema": null, "single_file": false},
      "engine": "spark", "checks": [{"kind": "rows", "options": {"min": 1}, "on_fail": "fail"}],
-     "earlier_rows": [842, 843], "profile": false, "explain": false}
+     "earlier_rows": [842, 843], "profile": false, "explain": false, "published_run": 5, "inputs_digest": "9f86d0…"}
 
 A place in a database has `"format": "sql"` and a `database`:
 
@@ -93,6 +93,8 @@ class ChunkSpec:
     profile: bool = False  # keep rows and seconds of each transformation, at the cost of running it apart
     explain: bool = False  # keep Spark's plan
     timeout_seconds: float | None = None  # of one run
+    published_run: int | None = None  # the run that the store has as this chunk's producer, if any
+    inputs_digest: str = ""  # of the inputs' versions; the same for a run on the same data
 
     @property
     def name(self) -> str:
@@ -117,6 +119,8 @@ def chunk_spec(fields: Mapping[str, Any]) -> ChunkSpec:
         profile=bool(fields.get("profile")),
         explain=bool(fields.get("explain")),
         timeout_seconds=fields.get("timeout_seconds"),
+        published_run=fields.get("published_run"),
+        inputs_digest=str(fields.get("inputs_digest") or ""),
     )
 
 

@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from opendataflow.errors import JobFailed
 from opendataflow.spark.chunk_environment import Forbidden, chunk_environment
+from opendataflow.spark.connect import is_address
 from opendataflow.spark.files import Written, read_chunk
 from opendataflow.spark.files_local import data_files, fsync, sync
 from opendataflow.spark.files_write import check_writable, describe, save
@@ -57,8 +58,8 @@ def can_share(specs: Sequence[ChunkSpec], codes: Sequence[Code]) -> bool:
     first = specs[0]
     if len(specs) < 2 or first.profile or first.explain or any(not place.is_local for place in first.sources):
         return False
-    if not str(first.spark.get("master") or "local").startswith("local"):
-        return False
+    if is_address(str(first.spark.get("master") or "")):
+        return False  # Spark Connect does not show its plan
     # A row that is taken out, or a condition in SQL, is found in the write's own pass, which here has many chunks.
     if any(check.takes_out_rows or check.kind == "expression" for check in first.checks):
         return False

@@ -1,6 +1,6 @@
 """What the store knows of chunks that arrive from outside."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from opendataflow.domain.chunk import ChunkStatus
@@ -20,6 +20,19 @@ def known_chunks(store: LoopStore, dataset: Dataset) -> dict[str, Known]:
     """Every chunk of the dataset that has a row, by dataid: one query, however many files there are."""
     rows = store.read("known_chunks", {"project": dataset.project, "datasetid": dataset.datasetid}, file=FILE)
     return {dataid: Known(ChunkStatus(status), *rest) for dataid, status, *rest in rows}
+
+
+def open_chunks(store: LoopStore, dataset: Dataset, dataids: Iterable[str]) -> None:
+    """Declare chunks READY that need no look, in one transaction; those that have a row stay as they are."""
+    now = store.time()
+    of_dataset = {"project": dataset.project, "datasetid": dataset.datasetid}
+    wanted = [{**of_dataset, "dataid": dataid, "now": now} for dataid in dataids]
+
+    def change() -> None:
+        with store.transaction() as tx:
+            tx.run_many("open_slot", wanted)
+
+    store.again(change)
 
 
 def earlier_rows(store: LoopStore, dataset: Dataset, dataid: str) -> Callable[[int], list[int]]:

@@ -1,0 +1,124 @@
+"""A look at a source in a database, without Spark: does it answer, what are its columns, which are its first rows?"""
+
+import dataclasses
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+from adbc_driver_manager import dbapi
+
+from opendataflow.errors import ConfigurationError, JobFailed
+from opendataflow.spark.adbc import connect, explain_failure, resolve
+from opendataflow.spark.spec import Database, Place
+from opendataflow.spark.sql_describe import describe
+from opendataflow.spark.sql_scan import read_rows
+
+_LIMITED = ("postgresql", "sqlite", "bigquery")  # others may have another word for LIMIT
+_ARROW = {
+    "boolean": pa.bool_(), "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(),
+    "float": pa.float32(), "double": pa.float64(), "date": pa.date32(), "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"), "binary": pa.binary(),
+}  # fmt: skip
+
+
+def look_at(place: Place, *, clock: Callable[[], float]) -> dict[str, Any]:
+    """How it answers, or raise JobFailed with the sentence why it does not. `clock` counts seconds."""
+    database = _database(place)
+    began = clock()
+    try:
+        with connect(database, autocommit=True, must_exist=True) as connection:
+            connected = clock()
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT 1")
+                cursor.fetchall()
+            answered = clock()
+            server = _server(connection)
+    except dbapi.Error as error:
+        raise JobFailed(explain_failure(error, database)) from None
+    return {
+        "address": resolve(database).shown,
+        "server": server,
+        "connect_ms": round((connected - began) * 1000, 1),
+        "answer_ms": round((answered - connected) * 1000, 1),
+        "what": database.table or "the query",
+        "columns": len(describe(place).columns),
+        "partition_column": database.partition_column,
+    }
+
+
+def _server(connection: dbapi.Connection) -> str:
+    try:
+        info = connection.adbc_get_info()
+    except dbapi.Error:  # not every driver tells
+        return "a database"
+    name, version = str(info.get("vendor_name") or "a database"), str(info.get("vendor_version") or "")
+    if name == "PostgreSQL" and version.isdecimal():  # 150004 is 15.4
+        version = f"{int(version) // 10000}.{int(version) % 10000}"
+    return f"{name} {version}".strip()
+
+
+def columns_of(place: Place) -> list[dict[str, str]]:
+    """Its columns, with the database's type and Spark's; JobFailed also for a type that Spark does not have."""
+    return [
+        {"column": one.name, "type": one.source_type, "spark": one.spark_type} for one in describe(place).columns
+    ]  # fmt: skip
+
+
+def first_rows(place: Place, rows: int) -> tuple[list[str], list[list[Any]]]:
+    """The names of its columns, and its first rows as they will come to Spark."""
+    scan = describe(place)
+    target = pa.schema([(column.name, _arrow_type(column.spark_type)) for column in scan.columns])
+    sql, found = scan.select(), list[list[Any]]()
+    if scan.access.dialect in _LIMITED:
+        sql = f"{sql} LIMIT {rows + int(scan.access.dialect == 'sqlite')}"  # its first one is never handed on
+    for batch in read_rows(dataclasses.replace(scan, target=target), sql):
+        columns = [[_plain(value) for value in column.to_pylist()] for column in batch.columns]
+        found += [list(row) for row in zip(*columns, strict=True)]
+        if len(found) >= rows:
+            break
+    return [column.name for column in scan.columns], found[:rows]
+
+
+def _arrow_type(spark_type: str) -> pa.DataType:
+    """As Spark's own conversion has it, which would need a running Java."""
+    text = spark_type.strip()
+    if decimal := re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", text):
+        return pa.decimal128(int(decimal[1]), int(decimal[2]))
+    if text.startswith("array<"):
+        return pa.list_(_arrow_type(text[6:-1]))
+    if text.startswith("struct<"):
+        return pa.struct([_field(one) for one in _split(text[7:-1])])
+    return _ARROW.get(text, pa.string())
+
+
+def _field(text: str) -> tuple[str, pa.DataType]:
+    name, _, type_ = text.strip().rpartition("`")
+    return name.removeprefix("`"), _arrow_type(type_.lstrip(": "))
+
+
+def _split(text: str) -> list[str]:
+    """The fields of a struct: at the commas that are in no brackets."""
+    depth, fields = 0, [""]
+    for letter in text:
+        depth += (letter in "<(") - (letter in ">)")
+        if letter == "," and depth == 0:
+            fields.append("")
+        else:
+            fields[-1] += letter
+    return fields
+
+
+def _plain(value: Any) -> Any:
+    """Bytes in hex; everything else has a text of its own."""
+    if isinstance(value, bytes):
+        return f"0x{value.hex()}"
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list) else value
+
+
+def _database(place: Place) -> Database:
+    if place.database is None:
+        raise ConfigurationError(f"{place.datasetid} is in no database")
+    return place.database

@@ -1,0 +1,338 @@
+"""One project on a standalone cluster and on Spark Connect: the same chunks as on this machine, also when parts die.
+
+Every Spark takes seconds to start: a test here tells a whole story.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from opendataflow.errors import JobFailed
+from opendataflow.spark import project_modules
+from opendataflow.spark.cluster import Executors, require_answer
+from opendataflow.spark.spec import ChunkSpec, Place
+from support.clusters import CONF, Cluster, connect, free_port, standalone
+from support.pipelines import find_child
+from support.processes import is_alive, wait_for
+from support.projects import DATAFLOW, Project
+
+DAYS = [f"2025-11-0{day}" for day in range(1, 7)]
+PROJECT = """\
+name: Clusters
+environments: {{dev: {{root: ./data}}}}
+spark:
+  master: {master}
+  conf: {conf}
+datasets:
+  orders:
+    path: "orders/{{dataid}}.csv"
+    format: csv
+    schema: {{order_id: int, item: string, amount: double, ordered_at: timestamp}}
+    partitions: {{daily: 2025-11-01..2025-11-06}}
+  rates: {{path: rates.csv, format: csv, schema: {{item: string, rate: double}}, partitions: none}}
+  priced:
+    path: priced
+    format: parquet
+    checks:
+      - not_null: [order_id, price]
+      - unique: [order_id]
+      - rows: {{min: 2}}
+      - partition: {{column: ordered_at}}
+  summary: {{path: summary, format: parquet, checks: [{{rows: {{min: 1}}}}]}}
+pipelines:
+  - slug: price
+    sources: [orders, rates]
+    destination: priced
+    transformations: [join, price]
+    chunks_per_job: 4
+  - slug: summarise
+    sources: [priced]
+    destination: summary
+    transformations: [total]
+    chunks_per_job: 3
+"""
+JOIN = """\
+from pyspark.sql import functions as F
+
+
+def run(orders, rates):
+    return orders.join(F.broadcast(rates), on="item", how="left")
+"""
+# One module goes with the function, the other one is imported by the worker itself.
+PRICE = """\
+from pyspark.sql import functions as F
+
+from shop.prices import price
+
+
+def run(df):
+    return df.select("order_id", "item", "ordered_at", price("amount", "rate").alias("price"))
+"""
+PRICES = """\
+import os
+import time
+
+from pyspark.sql import functions as F
+
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+@F.udf("double")
+def price(amount, rate):
+    from shop.rounding import rounded
+
+    while os.path.exists(f"{HERE}/hold"):
+        open(f"{HERE}/held.{os.getpid()}", "w").close()
+        time.sleep(0.05)
+    return rounded(amount * rate)
+"""
+ROUNDING = "def rounded(value):\n    return round(value, 1)\n"
+TOTAL = """\
+import os
+import time
+
+import pandas as pd
+
+from shop.rounding import rounded
+
+HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def run(df):
+    while os.path.exists(f"{HERE}/hold"):
+        open(f"{HERE}/held.{os.getpid()}", "w").close()
+        time.sleep(0.05)
+    totals = df.groupby("item", as_index=False)["price"].sum()
+    return totals.assign(price=totals["price"].map(rounded), day=pd.Timestamp(df["ordered_at"].min()))
+"""
+
+
+def make(folder: Path, master: str, days: Sequence[str] = DAYS) -> Project:
+    project = Project(folder, f"sqlite:///{folder}/state.db")
+    for path, text in {
+        "pipelines/price/join.py": JOIN, "pipelines/price/price.py": PRICE, "pipelines/summarise/total.py": TOTAL,
+        "shop/prices.py": PRICES, "shop/rounding.py": ROUNDING, "data/rates.csv": "item,rate\nnut,0.5\nbolt,2\n",
+    }.items():  # fmt: skip
+        project.write(path, text)
+    project.apply(PROJECT.format(master=master, conf=json.dumps(CONF)))
+    ready = [("rates", "full")]
+    for number, day in enumerate(days, 1):
+        rows = f"1,nut,{number}.5,{day}T01:30:00Z\n2,bolt,{number},{day}T23:30:00Z\n3,nut,0.1,{day}T12:00:00Z\n"
+        project.write(f"data/orders/{day}.csv", f"order_id,item,amount,ordered_at\n{rows}")
+        ready.append(("orders", day))
+    for dataset, dataid in ready:
+        project.sql(f"INSERT INTO datastatus (datasetid, dataid, status) VALUES ('{dataset}', '{dataid}', 'READY')")
+    return project
+
+
+def run(project: Project, slug: str) -> "subprocess.CompletedProcess[str]":
+    done = project.dataflow("run", slug, "--drain", timeout=180)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def chunks(project: Project, dataset: str) -> dict[str, Any]:
+    """dataid → schema and rows of every published chunk, as another reader of Parquet sees them."""
+    from pyarrow import parquet
+
+    ready = project.sql(
+        f"SELECT dataid, location FROM datastatus WHERE locktype = 'OUT' AND datasetid = '{dataset}' AND status = "
+        "'READY' ORDER BY dataid"
+    )
+    tables = {dataid: parquet.read_table(location, partitioning=None) for dataid, location in ready}
+    return {
+        dataid: (str(table.schema.remove_metadata()), sorted(map(str, table.to_pylist())))
+        for dataid, table in tables.items()
+    }
+
+
+def published_once(project: Project, slug: str) -> bool:
+    """Every day is COMPLETE by exactly one run."""
+    done = project.sql(f"SELECT dataid FROM run WHERE jobid = '{slug}' AND status = 'COMPLETE' ORDER BY dataid")
+    return [dataid for (dataid,) in done] == DAYS
+
+
+def hold(project: Project) -> None:
+    project.write("hold", "")
+
+
+def wait_until_held(project: Project, runner: "subprocess.Popen[str]") -> int:
+    """Until a Python worker is in the midst of a chunk; its process id."""
+
+    def find() -> str | None:
+        assert runner.poll() is None, runner.communicate()
+        return next((path.suffix[1:] for path in project.folder.glob("held.*")), None)
+
+    return int(wait_for(find, "a worker is held", seconds=90))
+
+
+def let_go(project: Project) -> None:
+    (project.folder / "hold").unlink()
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not is_alive(pid), f"process {pid} is gone")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with standalone(tmp_path_factory.mktemp("cluster") / "standalone") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    if "CI" not in os.environ:
+        pytest.importorskip("grpc", reason="Spark Connect needs `pip install 'opendataflow[connect]'`")
+    with connect(tmp_path_factory.mktemp("connect") / "server") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """The project on this machine: what the others must be equal to."""
+    project = make(tmp_path_factory.mktemp("here") / "project", "local[2]")
+    run(project, "price")
+    run(project, "summarise")
+    return project
+
+
+# Standalone -----------------------------------------------------------------------------------------------------------
+def test_a_standalone_cluster_makes_the_same_chunks_though_an_executor_and_a_driver_are_killed(
+    cluster: Cluster, here: Project, tmp_path: Path
+) -> None:
+    project = make(tmp_path / "project", cluster.master)
+    hold(project)
+    runner = project.start(DATAFLOW, "run", "price", "--drain")
+    worker = wait_until_held(project, runner)
+    executor = parent(parent(worker))
+    assert executor in cluster.executors()
+    kill(executor)
+    let_go(project)
+    out, err = runner.communicate(timeout=120)
+
+    assert runner.returncode == 0, out + err
+    assert published_once(project, "price")
+    assert chunks(project, "priced") == chunks(here, "priced")
+    assert len(project.sql("SELECT * FROM run WHERE jobid = 'price'")) == len(DAYS)  # no run had to be tried again
+    shared = project.sql("SELECT count(DISTINCT job_runid) FROM pipeline_run WHERE job_runid IS NOT NULL")
+    assert shared == [(2,)]  # four chunks in one Spark job, two in another
+
+    hold(project)
+    for old in project.folder.glob("held.*"):
+        old.unlink()
+    runner = project.start(DATAFLOW, "run", "summarise", "--drain")
+    wait_until_held(project, runner)
+    child = find_child(runner.pid)
+    assert child is not None
+    kill(child)
+    let_go(project)
+    out, err = runner.communicate(timeout=120)
+
+    assert runner.returncode == 0, out + err
+    assert published_once(project, "summarise")
+    assert chunks(project, "summary") == chunks(here, "summary")
+
+
+# Spark Connect --------------------------------------------------------------------------------------------------------
+def test_spark_connect_makes_the_same_chunks(server: Cluster, here: Project, tmp_path: Path) -> None:
+    project = make(tmp_path / "project", server.master)
+    run(project, "price")
+    run(project, "summarise")
+
+    assert chunks(project, "priced") == chunks(here, "priced")
+    assert chunks(project, "summary") == chunks(here, "summary")
+    assert published_once(project, "price")
+    assert published_once(project, "summarise")
+
+
+def test_a_spark_connect_server_that_is_killed_costs_a_death_and_is_told_without_its_parameters(
+    server: Cluster, tmp_path: Path
+) -> None:
+    project = make(tmp_path / "project", f"{server.master}/;user_id=tester", days=DAYS[:1])
+    hold(project)
+    runner = project.start(DATAFLOW, "run", "price", "--drain")
+    wait_until_held(project, runner)
+    server.kill()
+    let_go(project)
+    server.start_again()
+    out, err = runner.communicate(timeout=120)
+
+    assert runner.returncode == 10, out + err  # the other days have not arrived
+    assert f"the Spark Connect server at {server.master} does not answer any more, or was started anew" in err
+    assert "tester" not in out + err
+    assert list(chunks(project, "priced")) == DAYS[:1]
+    ended = project.sql("SELECT status FROM run WHERE jobid = 'price' ORDER BY runid")
+    assert ended == [("RESUBMIT",), ("COMPLETE",)]
+
+
+# What is asked before -------------------------------------------------------------------------------------------------
+def test_an_address_where_nobody_answers_is_told_without_its_parameters() -> None:
+    port = free_port()
+    with pytest.raises(
+        JobFailed, match=f"no Spark Connect server answers at sc://127.0.0.1:{port}: Connection refused"
+    ):
+        require_answer(f"sc://127.0.0.1:{port}/;token=secret", seconds=0)
+    with pytest.raises(JobFailed, match=f"no Spark master answers at spark://127.0.0.1:{port},127.0.0.1:1: "):
+        require_answer(f"spark://127.0.0.1:{port},127.0.0.1:1", seconds=0)
+
+
+def test_an_executor_that_does_not_see_the_files_is_named_before_anything_is_written(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Executors("spark://elsewhere", str(tmp_path)).prepare(spark, [writes_to(str(tmp_path / "priced"))])
+    with pytest.raises(JobFailed, match=f"priced: the executor on {os.uname().nodename} does not see /proc/self/cwd; "):
+        # Each process has another one.
+        Executors("spark://elsewhere", str(tmp_path)).prepare(spark, [writes_to("/proc/self/cwd/priced")])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_function_imports_when_it_is_called_is_never_stale_and_never_stands_in_for_a_library(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    (home / "tariffs" / "deep").mkdir(parents=True)
+    (home / "random.py").write_text("raise ImportError('this is no library')\n")
+    executors = Executors("local[2]", str(tmp_path))
+    before = list(sys.path)
+
+    def rate(number):  # PySpark takes hints for another kind of function
+        import random
+
+        from tariffs.deep.rates import RATE
+
+        return random.choice([RATE])
+
+    loaded_anew = []
+    for value in (2, 3, 2):
+        (home / "tariffs" / "deep" / "rates.py").write_text(f"RATE = {value}\n")
+        executors.prepare(spark, [writes_to(str(home / "data" / "priced"), home=str(home))])
+        loaded_anew.append(project_modules.forget_changed(str(home)))
+        seen = spark.range(0, 8, 1, 4).select(F.udf(rate, "int")("id").alias("rate")).distinct().collect()
+        assert [row["rate"] for row in seen] == [value]
+    assert loaded_anew == [False, True, True]
+    assert len(list(tmp_path.glob("dataflow_code_*.zip"))) == 2  # named by their content
+    assert sys.path == before
+
+
+def writes_to(location: str, home: str = "/nowhere") -> ChunkSpec:
+    place = Place(datasetid="priced", location=location, format="parquet", options={}, schema=None)
+    return ChunkSpec(
+        home=home, slug="price", transformations=(), dataid="1", runid=1, spark={}, environment={}, sources=(),
+        destination=place,
+    )  # fmt: skip
