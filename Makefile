@@ -51,7 +51,7 @@ check: lint types imports test ## lint + types + import rules + tests: run it be
 bench: setup ## measure what is claimed, as ratios against the alternative in the same run (some minutes)
 	@$(BIN)/python -m compileall -q src
 	@$(BIN)/python bench/runjob.py; $(BIN)/python bench/claims.py; $(BIN)/python bench/operate.py; \
-		$(BIN)/python bench/pipelines.py
+		$(BIN)/python bench/pipelines.py; sh scripts/jdbc.sh; $(BIN)/python bench/sql_read.py; $(BIN)/python bench/sql_write.py
 
 lock: setup ## write requirements.lock anew from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --no-emit-index-url --no-annotate --no-header --group dev \
