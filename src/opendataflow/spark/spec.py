@@ -9,13 +9,7 @@
      "engine": "spark", "checks": [{"kind": "rows", "options": {"min": 1}, "on_fail": "fail"}],
      "earlier_rows": [842, 843], "profile": false, "explain": false}
 
-A place in a database has `"format": "sql"` and a `database`:
-
-    {"url": "postgresql://reader@localhost:5432/crm", "table": "public.customers", "query": null, "driver": null,
-     "options": {}, "password_variable": "crm_password", "url_variable": null, "partition_column": "updated_on",
-     "dataids": ["2025-01-01"], "write": "replace", "connections": 4}
-
-It holds no secrets: passwords, and addresses that hold one, reach the child through its environment only.
+It holds no secrets: passwords reach the child through its environment only.
 """
 
 from collections.abc import Mapping
@@ -38,25 +32,8 @@ _SUFFIXES = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Database:
-    """A table or query in a database, and how to get there; what is secret is named, not held."""
-
-    url: str  # postgresql://reader@localhost/crm, sqlite:///crm.db, bigquery://project/dataset, jdbc:…
-    driver: str | None = None  # the Python module or the library of another ADBC driver
-    options: Mapping[str, str]  # of the driver
-    password_variable: str | None = None  # the environment variable that holds the password
-    url_variable: str | None = None  # the one that holds the whole address, as Heroku gives it: then `url` is empty
-    table: str | None = None
-    query: str | None = None
-    partition_column: str | None = None
-    dataids: tuple[str, ...] = ()  # the chunks to read or write: slots of time or values; empty: all of it
-    write: str = "replace"  # this dataid's rows; or `append`, or `replace_table`
-    connections: int | None = None  # at most so many at the same time, by all workers together
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """A chunk's files, or its rows in a database: where they are or go, and how they are to be read or written."""
+    """A chunk's files: where they are or go, and how they are to be read or written."""
 
     datasetid: str
     location: str
@@ -64,7 +41,6 @@ class Place:
     options: Mapping[str, Any]
     schema: Mapping[str, str] | None
     single_file: bool = False  # of a destination: the location is one file, not a directory of them
-    database: Database | None = None
 
     @property
     def locations(self) -> tuple[str, ...]:
@@ -73,7 +49,7 @@ class Place:
 
     @property
     def is_local(self) -> bool:
-        return self.database is None and "://" not in self.location
+        return "://" not in self.location
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,12 +105,7 @@ def _place(fields: Mapping[str, Any]) -> Place:
         options=fields.get("options") or {},
         schema=fields.get("schema"),
         single_file=bool(fields.get("single_file")),
-        database=_database(fields["database"]) if fields.get("database") else None,
     )
-
-
-def _database(fields: Mapping[str, Any]) -> Database:
-    return Database(**{**fields, "dataids": tuple(fields.get("dataids") or ())})
 
 
 def format_of(location: str) -> str:
