@@ -196,7 +196,7 @@ def test_logs_come_from_the_file_and_elsewhere_from_the_store(project: Project) 
 
 
 def test_the_log_of_a_live_run_can_be_read_while_it_runs(project: Project) -> None:
-    script = one_job(project, "echo hello; while [ ! -e go ]; do sleep 0.02; done", settings="lease: 1s")
+    script = one_job(project, "echo hello; while [ ! -e go ]; do sleep 0.02; done", settings="lease: 5s")
     runner = project.start(RUNJOB, script)
     [(runid,)] = wait_for(
         lambda: project.sql("SELECT runid FROM run WHERE log_tail LIKE 'hello%'"), "the tail of a live run is kept"

@@ -99,7 +99,7 @@ def test_logs_by_dataid_run_and_number(sqlite_project: Project) -> None:
 
 @pytest.mark.parametrize("where", ["here", "elsewhere"])
 def test_logs_follow_a_live_run_to_its_end(project: Project, where: str) -> None:
-    script = one_job(project, WAITS, settings="lease: 1s")
+    script = one_job(project, WAITS, settings="lease: 5s")
     runner = project.start(RUNJOB, script)
     wait_for(lambda: project.sql("SELECT 1 FROM run WHERE log_tail LIKE 'hello%'"), "the tail is in the store")
     if where == "elsewhere":  # the file is on another host

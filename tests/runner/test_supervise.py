@@ -232,11 +232,11 @@ def test_a_script_that_never_stops_writing_is_still_ended_by_its_timeout(sqlite_
 
 
 def test_the_lease_is_renewed_for_as_long_as_the_script_runs(project: Project) -> None:
-    script = one_job(project, "touch started; while [ ! -e go ]; do sleep 0.02; done", settings="lease: 1s")
+    script = one_job(project, "touch started; while [ ! -e go ]; do sleep 0.02; done", settings="lease: 5s")
     runner = start_and_wait_for(project, project.folder / "started", script)
     [(first,)] = project.sql("SELECT lease_until FROM job_status")
     wait_for(lambda: project.sql("SELECT lease_until FROM job_status")[0][0] > first, "the lease is renewed")
-    time.sleep(1.5)  # longer than the lease
+    time.sleep(5.5)  # longer than the lease
     other = project.runjob(script)
     assert other.returncode == 14, other.stderr
     (project.folder / "go").touch()
@@ -304,11 +304,11 @@ def test_closed_standard_streams_do_not_harm_the_run(sqlite_project: Project, cl
 
 
 def test_a_reader_that_does_not_read_does_not_cost_the_lease(sqlite_project: Project) -> None:
-    script = one_job(sqlite_project, "head -c 1000000 /dev/zero | tr '\\0' x; touch written", settings="lease: 1s")
+    script = one_job(sqlite_project, "head -c 1000000 /dev/zero | tr '\\0' x; touch written", settings="lease: 5s")
     runner = sqlite_project.start(RUNJOB, script)
     try:
         wait_for(lambda: runs(sqlite_project, "runid"), "the run is claimed")
-        time.sleep(2.5)  # the reader is away for longer than the lease
+        time.sleep(6)  # the reader is away for longer than the lease
         assert processes_of(sqlite_project), "the script waits for its reader, it is not ended"
     finally:
         code, out, err = end_of(runner)
