@@ -9,6 +9,10 @@ There the process says that it has arrived by making the marker file, and stays 
 import os
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 AFTER_CLAIM = "after_claim"
 WHILE_RUNNING = "while_running"
 BEFORE_PUBLISH = "before_publish"
@@ -29,6 +33,12 @@ def point(name: str) -> None:
         at, _, marker = wanted.partition(":")
         if at in (name, f"{name}@{os.environ.get('dataid')}"):  # noqa: SIM112  the chunk's own
             _stop(marker)
+
+
+def when_running() -> "Callable[[], None] | None":
+    """What to call when a child has started; None unless a test asks for that point."""
+    is_asked = WHILE_RUNNING in os.environ.get("DATAFLOW_FAULT_POINT", "")
+    return (lambda: point(WHILE_RUNNING)) if is_asked else None
 
 
 def _stop(marker: str) -> None:

@@ -211,7 +211,7 @@ def test_an_outage_window_heals_across_all_jobs(chain: Project) -> None:
 
 def test_cascade_closes_everything_that_read_it(chain: Project) -> None:
     drain(chain, "first", "second")
-    told = ok(chain.dataflow("resubmit", "first", "1", "--cascade"))
+    told = ok(chain.dataflow("resubmit", "first", "1", "--all-downstream"))
     assert "second/1: COMPLETE → RESUBMIT (cascade)" in told.stderr
     assert "2 RESUBMIT" in told.stderr
     chunks = chain.sql("SELECT datasetid, dataid FROM datastatus WHERE status = 'RESUBMIT' AND locktype = 'OUT'")

@@ -25,7 +25,7 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         if connection.execute("SELECT to_regclass('store')").fetchone() != (None,):
             connection.execute(f"TRUNCATE {', '.join(table for table in TABLES if table != 'store')}")
             connection.execute("INSERT INTO tally SELECT '', '', '', 'upto', coalesce(max(id), 0) FROM history")
-            connection.execute("UPDATE store SET environment = ''")
+            connection.execute("UPDATE store SET environment = '', paused_by = NULL, paused_until = NULL")
     return url
 
 

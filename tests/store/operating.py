@@ -20,14 +20,13 @@ def ran(world: World, jobid: str, dataid: str, ending: Ending = Ending.COMPLETE)
     return claim.runid
 
 
-def shift(world: World, runid: int, hours: float) -> None:
-    """Let the run have been so many hours earlier."""
+def shift(world: World, runid: int, hours: float, *times: str) -> None:
+    """Let the run have been so many hours earlier, or one of its times."""
+    times = times or ("claimed_at", "ended_at")
     if world.is_sqlite:
-        moved = ", ".join(
-            f"{name} = strftime('%Y-%m-%dT%H:%M:%fZ', {name}, '-{hours} hours')" for name in ("claimed_at", "ended_at")
-        )
+        moved = ", ".join(f"{name} = strftime('%Y-%m-%dT%H:%M:%fZ', {name}, '{-hours} hours')" for name in times)
     else:
-        moved = ", ".join(f"{name} = {name} - interval '{hours} hours'" for name in ("claimed_at", "ended_at"))
+        moved = ", ".join(f"{name} = {name} - interval '{hours} hours'" for name in times)
     world.sql(f"UPDATE run SET {moved} WHERE runid = {runid}")
 
 

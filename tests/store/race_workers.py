@@ -1,5 +1,6 @@
 """What the processes of test_races do; each opens the store itself."""
 
+import random
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -11,7 +12,9 @@ from world import YES, owner
 
 from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.run import Ending, Result
-from opendataflow.store import open_store, registry
+from opendataflow.errors import LeaseLost
+from opendataflow.store import open_store, registry, workers
+from opendataflow.store.loop import LoopStore, Next
 from opendataflow.store.migrate import upgrade
 from opendataflow.store.open import SCHEMA_VERSION
 from opendataflow.store.tally import fold_tally
@@ -143,3 +146,69 @@ def fold_while_working(barrier: Any, url: str, name: str) -> int:
             fold_tally(tx)
     store.close()
     return done
+
+
+def work_in_batches(barrier: Any, url: str, name: str, jobs: list[str]) -> int:
+    """A worker with three slots over several jobs, as `dataflow worker` has them; how many runs it ended."""
+    store = open_store(url, actor=name)
+    known = [store.get_job(jobid) for jobid in jobs]
+    me, held, done = owner(name), [], 0
+    outputs = {job.jobid: job.outputs[0].dataset.datasetid for job in known}
+    barrier.wait()
+    give_up = time.monotonic() + 60
+    while time.monotonic() < give_up:
+        ends = held[:2]
+        ending: dict[tuple[str, str], int] = {}
+        for claim in ends:
+            ending[claim.project, claim.jobid] = ending.get((claim.project, claim.jobid), 0) + 1
+        found = store.list_claimable_all(known, 3, ending=ending)
+        free = 3 - len(held) + len(ends)
+        rows = [(job, one) for job in known for one in found.get((job.project, job.jobid), [])]
+        # Some begin with another job, so that they do not all want the same.
+        wanted = [Next(job, one, YES, me) for job, one in (rows[::-1] if name[-1] in "13" else rows)[:free]]
+        results = [
+            (claim, Result(Ending.COMPLETE, 0, manifests=(("p", outputs[claim.jobid], Manifest("/x")),)))
+            for claim in ends
+        ]
+        ended, claims = store.finish_and_claim_many(results, wanted)
+        assert not [one for one in ended if isinstance(one, LeaseLost)]
+        done += len(ended)
+        held = held[len(ends) :] + [claim for claim in claims if claim is not None]
+        if not held and not _left(store):
+            break
+        time.sleep(0.02)  # the runs themselves; meanwhile others get their turn
+    store.close()
+    return done
+
+
+def _left(store: LoopStore) -> bool:
+    return bool(store.select("SELECT 1 FROM job_status WHERE status IN ('PENDING', 'RESUBMIT') LIMIT 1")[1])
+
+
+def change_limits(barrier: Any, url: str, jobs: list[str], connection: str, seed: int) -> int:
+    """Turn all limits up and down until the work is done, by command and by hand; how often."""
+    dice = random.Random(seed)
+    store = open_store(url, actor="operator")
+    barrier.wait()
+    changed = 0
+    while _left(store) and changed < 400:
+        of = dice.choice([*jobs, connection])
+        limit = dice.randrange(0, 6)
+        if of == connection:
+            workers.set_limit(store, of, limit + 1)
+        elif dice.random() < 0.5:
+            by_hand(_Now(), url, [f"UPDATE job SET scaled_to = {limit} WHERE jobid = '{of}'"])
+        else:
+            workers.set_limit(store, store.get_job(of), limit)
+        changed += 1
+        time.sleep(0.01)
+    for of in jobs:  # whatever was left at zero goes on
+        workers.set_limit(store, store.get_job(of), 2)
+    workers.set_limit(store, connection, 2)
+    store.close()
+    return changed
+
+
+class _Now:
+    def wait(self) -> None:
+        pass

@@ -3,6 +3,7 @@
 import pytest
 from world import NO_PATH, YES, World, job, owner
 
+from opendataflow.domain.job import Limit
 from opendataflow.domain.run import Ending, LostRun
 from opendataflow.errors import LeaseLost
 from opendataflow.store.loop import Next
@@ -412,7 +413,7 @@ def test_a_failed_run_with_attempts_left_is_retried_when_due_and_keeps_its_count
         world.pass_time(pause - 2)
         world.store.wake_parked()
         assert world.status("load", "1") == "FAILED"
-        world.pass_time(3)
+        world.pass_time(pause * 0.25 + 3)  # so much a pause is spread at most
         world.store.wake_parked()
         assert world.status("load", "1") == "RESUBMIT"
         assert world.chunk("totals", "1") == "RESUBMIT"
@@ -437,11 +438,13 @@ def test_no_more_runs_than_the_limit_are_live(world: World) -> None:
     world.apply(job("load", ["orders"], ["totals"], concurrency=2))
     world.ready("orders", "1", "2", "3")
     first, second = world.must_claim("load"), world.must_claim("load")
-    candidate = world.store.find_claimable(world.store.get_job("load"))
+    of = world.store.get_job("load")
+    assert world.store.find_claimable(of) is None
+    candidate = world.store.find_candidate(of, "3")
     assert candidate is not None
-    assert (candidate.dataid, candidate.running) == ("3", 2)
+    assert (candidate.running, candidate.limits) == (2, (Limit("job", "load", 2, 2),))
     before = world.dump()
-    assert world.claim("load") is None
+    assert world.claim("load", "3") is None
     assert world.dump() == before
     world.finish(second, Ending.FAILED)
     assert world.must_claim("load").dataid == "3"

@@ -208,9 +208,9 @@ def test_cascade_follows_the_same_dataid_through_the_chain(world: World) -> None
     for dataid in ("1", "2"):
         for jobid in ("load", "report", "send"):
             ran(world, jobid, dataid)
-    would = operations.resubmit(world.store, keys("load", "1"), cascade=True, dry_run=True)
+    would = operations.resubmit(world.store, keys("load", "1"), downstream=True, dry_run=True)
     assert world.status("send", "1") == "COMPLETE"
-    done = operations.resubmit(world.store, keys("load", "1"), cascade=True)
+    done = operations.resubmit(world.store, keys("load", "1"), downstream=True)
     assert told(done) == told(would) == [(jobid, "1", "COMPLETE", "RESUBMIT") for jobid in ("load", "report", "send")]
     assert [one["cascade"] for one in done] == [False, True, True]
     assert {world.chunk(name, "1") for name in ("totals", "pages", "mails")} == {"RESUBMIT"}
@@ -226,11 +226,11 @@ def test_cascade_goes_through_what_waits_and_has_a_running_reader_run_again(worl
     for jobid in ("load", "report", "send"):
         ran(world, jobid, "1")
     operations.resubmit(world.store, keys("report", "1"))
-    done = operations.resubmit(world.store, keys("load", "1"), cascade=True)
+    done = operations.resubmit(world.store, keys("load", "1"), downstream=True)
     assert told(done) == [("load", "1", "COMPLETE", "RESUBMIT"), ("send", "1", "COMPLETE", "RESUBMIT")]
     ran(world, "load", "2")
     reader = world.must_claim("report", "2")
-    done = operations.resubmit(world.store, keys("load", "2"), cascade=True)
+    done = operations.resubmit(world.store, keys("load", "2"), downstream=True)
     assert [(one["jobid"], one["status"], one["again"]) for one in done] == [
         ("load", "RESUBMIT", False), ("report", "RUNNING", True),
     ]  # fmt: skip
@@ -245,7 +245,7 @@ def test_cascade_of_a_shared_input_reaches_every_dataid_that_was_done(world: Wor
     world.ready("orders", "1", "2", "3")
     ran(world, "price", "1")
     ran(world, "price", "2", Ending.FAILED)
-    done = operations.resubmit(world.store, keys("rate", "full"), cascade=True)
+    done = operations.resubmit(world.store, keys("rate", "full"), downstream=True)
     assert told(done) == [
         ("rate", "full", "COMPLETE", "RESUBMIT"), ("price", "1", "COMPLETE", "RESUBMIT"),
         ("price", "2", "FAILED", "RESUBMIT"),
@@ -273,7 +273,7 @@ def test_cascade_follows_windows_and_offsets(world: World) -> None:
     done_deltas = [day for day in days if world.row("delta", day)["waiting"] <= 0]
     for day in done_deltas:
         ran(world, "delta", day)
-    done = operations.resubmit(world.store, keys("load", days[2]), cascade=True)
+    done = operations.resubmit(world.store, keys("load", days[2]), downstream=True)
     reached = {jobid: [one["dataid"] for one in done if one["jobid"] == jobid] for jobid in ("load", "week", "delta")}
     assert reached["load"] == [days[2]]
     assert reached["week"] == [day for day in days[2:5] if day in done_weeks] != []
@@ -286,7 +286,7 @@ def test_cascade_crosses_into_the_project_that_reads(world: World) -> None:
     world.ready("orders", "1")
     ran(world, "load", "1")
     world.finish(world.must_claim("report", "1", project="q"))
-    done = operations.resubmit(world.store, keys("load", "1"), cascade=True)
+    done = operations.resubmit(world.store, keys("load", "1"), downstream=True)
     assert [(one["project"], one["jobid"], one["status"]) for one in done] == [
         ("p", "load", "RESUBMIT"), ("q", "report", "RESUBMIT"),
     ]  # fmt: skip

@@ -24,7 +24,8 @@ NO_PATH = Verdict((*YES.answers[:2], Answer(Question.LOCATION, False, "gone", CO
 NOW = datetime.datetime(2025, 12, 1, tzinfo=datetime.UTC)
 TABLES = (
     "store", "project", "dataset", "job", "job_dataset", "job_input", "job_status", "datastatus", "data_manifest",
-    "run", "history", "tally", "pipeline_run", "transformation", "data_check",
+    "run", "history", "tally", "pipeline_run", "transformation", "data_check", "connection_limit", "limit_history",
+    "worker",
 )  # fmt: skip
 
 
@@ -108,7 +109,8 @@ class World:
 
     def dump(self) -> dict[str, list[tuple[Any, ...]]]:
         """Every row of every table; only the counter of tokens may grow without anything having changed."""
-        columns = {"store": "store_id, environment, actor" if self.is_sqlite else "store_id, environment"}
+        stored = "store_id, environment, paused_by, paused_until"
+        columns = {"store": f"{stored}, actor, reason" if self.is_sqlite else stored}
         return {table: sorted(self.sql(f"SELECT {columns.get(table, '*')} FROM {table}"), key=repr) for table in TABLES}
 
     def pass_time(self, seconds: float) -> None:
@@ -120,6 +122,12 @@ class World:
                 f"UPDATE job_status SET lease_until = lease_until - interval '{seconds} seconds', "
                 f"parked_until = parked_until - interval '{seconds} seconds'"
             )
+            for table in ("job", "store"):
+                self.sql(
+                    f"UPDATE {table} SET paused_until = paused_until - interval '{seconds} seconds' "
+                    "WHERE paused_until IS NOT NULL"
+                )
+            self.sql(f"UPDATE worker SET seen_at = seen_at - interval '{seconds} seconds'")
 
     # Through the store --------------------------------------------------------------------------------------
     def apply(self, *jobs: JobSpec, project: str = "p", also: Iterable[str] = ()) -> list[str]:

@@ -15,7 +15,7 @@ BIN = Path(sys.executable).parent
 RUNJOB = str(BIN / "RunJob")
 DATAFLOW = str(BIN / "dataflow")
 
-SUPERVISING = ("run", "tick", "validate")  # these are started as a user's shell would
+SUPERVISING = ("run", "tick", "validate", "worker")
 
 
 @functools.cache

@@ -89,7 +89,9 @@ def test_a_failed_run_without_retries_stays_failed() -> None:
 
 @pytest.mark.parametrize(("attempt", "retry_in"), [(1, 10.0), (2, 20.0), (3, 40.0), (4, None)])
 def test_a_failed_run_is_retried_with_growing_pauses_while_attempts_are_left(attempt: int, retry_in: float) -> None:
-    assert outcome(Ending.FAILED, attempt=attempt, retries=3) == ("FAILED", "FAILED", attempt, 0, retry_in)
+    *end, pause = outcome(Ending.FAILED, attempt=attempt, retries=3)
+    assert end == ["FAILED", "FAILED", attempt, 0]
+    assert pause is None if retry_in is None else retry_in <= pause <= retry_in * 1.25
 
 
 def test_a_run_handed_back_uses_no_attempt_and_keeps_its_deaths() -> None:
@@ -113,7 +115,7 @@ def test_resubmit_set_while_it_ran_means_again_from_the_start(ending: Ending, ru
 
 
 def test_the_note_says_what_comes_next() -> None:
-    assert decide_end(claim(retries=2), Ending.FAILED, again=False).note == "attempt 1 of 3, next in 10 s"
+    assert decide_end(claim(retries=2), Ending.FAILED, again=False).note == "attempt 1 of 3, next in 10.8 s"
     assert "death 1 of 3 in a row" in decide_end(claim(), Ending.DIED, again=False).note
     assert decide_end(claim(deaths=2), Ending.DIED, again=False).note == "died 3 times in a row"
     assert "RESUBMIT was set while it ran" in decide_end(claim(), Ending.COMPLETE, again=True).note

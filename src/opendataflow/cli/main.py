@@ -10,6 +10,7 @@ from opendataflow import __version__
 from opendataflow.cli import (
     arrive,
     checks,
+    clean,
     crypt,
     db,
     legacy,
@@ -17,12 +18,15 @@ from opendataflow.cli import (
     output,
     pipelines,
     project,
+    recover,
     registered,
     run,
+    scale,
     source,
     state,
     tick,
     validate,
+    worker,
 )
 from opendataflow.errors import DataflowError
 from opendataflow.runner.guard import open_standard_streams
@@ -45,9 +49,13 @@ output.add_to(app)
 source.add_to(app)
 legacy.add_to(app)
 tick.add_to(app)
+worker.add_to(app)
 arrive.add_to(app)
 checks.add_to(app)
 operate.add_to(app)
+recover.add_to(app)
+clean.add_to(app)
+scale.add_to(app)
 registered.add_to(app)
 app.add_typer(db.app, name="db")
 app.add_typer(crypt.app, name="crypt")

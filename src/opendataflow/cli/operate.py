@@ -4,16 +4,17 @@ import json
 import os
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from opendataflow.cli.opened import address, opened
 from opendataflow.cli.render import confirm, put, put_json, put_table, say
-from opendataflow.cli.runs import JobId, Json, env, logs, moment, runs
+from opendataflow.cli.runs import JobId, Json, env, logs, moment, runs, window
 from opendataflow.errors import UsageError
 
 if TYPE_CHECKING:
+    from opendataflow.domain.job import JobStatus
     from opendataflow.project.address import Address
     from opendataflow.store.loop import LoopStore
     from opendataflow.store.operations import Key
@@ -36,77 +37,138 @@ def add_to(app: typer.Typer) -> None:
 
 
 # Doing again ----------------------------------------------------------------------------------------------------------
+SomeJob = Annotated[str | None, typer.Argument(help="The job's id; without it: all jobs of the project.")]
+SomeDataids = Annotated[list[str] | None, typer.Argument(help="One or more dataids.")]
+Failed = Annotated[bool, typer.Option("--failed", help="All that are FAILED.")]
+SinceFailed = Annotated[
+    str | None, typer.Option(help="What failed since then and still is: a time, a date (UTC), or 2h.")
+]
+UntilFailed = Annotated[str | None, typer.Option(help="The end of that window, if it is over.")]
+AllRuns = Annotated[bool, typer.Option("--all-runs", help="With --since: everything that ran then, failed or not.")]
+Outage = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FROM..TO",
+        help="All that ran, failed, was blocked or was published then: 02:10..03:40 (UTC, the latest), or full times.",
+    ),
+]
+Cascade = Annotated[
+    bool, typer.Option("--cascade", help="Whatever read the outputs follows if they come out different, and so on.")
+]
+AllDownstream = Annotated[
+    bool, typer.Option("--all-downstream", help="Also whatever read the outputs, and so on, at once and in any case.")
+]
+
+
+class Chosen(NamedTuple):
+    """What is to be done again, in which statuses, and what chose each."""
+
+    keys: list["Key"]
+    only: "frozenset[JobStatus] | None"
+    reasons: "dict[Key, str]"
+
+    def why(self, one: dict[str, Any]) -> str:
+        from opendataflow.store.operations import Key
+
+        return self.reasons.get(Key(one["project"], one["jobid"], one["dataid"]), "cascade" if one["cascade"] else "")
+
+
 def resubmit(
-    job: Annotated[str | None, typer.Argument(help="The job's id; without it: all jobs of the project.")] = None,
-    dataids: Annotated[list[str] | None, typer.Argument(help="One or more dataids.")] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="All that are FAILED.")] = False,
-    since: Annotated[
-        str | None, typer.Option(help="What failed since then and still is: a time, a date (UTC), or 2h.")
-    ] = None,
-    until: Annotated[str | None, typer.Option(help="The end of that window, if it is over.")] = None,
-    all_runs: Annotated[
-        bool, typer.Option("--all-runs", help="With --since: everything that ran then, failed or not.")
-    ] = False,
-    cascade: Annotated[bool, typer.Option("--cascade", help="Also whatever read the outputs, and so on.")] = False,
+    job: SomeJob = None,
+    dataids: SomeDataids = None,
+    failed: Failed = False,
+    since: SinceFailed = None,
+    until: UntilFailed = None,
+    all_runs: AllRuns = False,
+    outage: Outage = None,
+    cascade: Cascade = False,
+    all_downstream: AllDownstream = False,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Have dataids produced again: their outputs close to consumers until they are.
 
+    With --cascade nothing downstream is touched before there is something new to read: consumers of what comes out the
+    same are left alone. `dataflow what-if resubmit …` shows the order.
+
     Examples: dataflow resubmit load_orders 2025-11-12 --cascade;  dataflow resubmit --failed;
-    dataflow resubmit --since 2025-11-12T02:00 --until 2025-11-12T05:30 --dry-run
+    dataflow resubmit --outage 02:10..03:40 --cascade --dry-run
     """
-    from opendataflow.domain.job import JobStatus
     from opendataflow.store.operations import resubmit as resubmit_in
 
+    if cascade and all_downstream:
+        raise UsageError("give --cascade or --all-downstream, not both")
     found = address()
     store = opened(found)
-    keys = _chosen(store, found, job, dataids or [], failed, since, until, all_runs)
-    ran = frozenset({JobStatus.COMPLETE, JobStatus.FAILED, JobStatus.RUNNING})
-    only = None if dataids else ran if all_runs else frozenset({JobStatus.FAILED})
-    done = resubmit_in(store, keys, only=only, cascade=cascade, dry_run=dry_run)
+    chosen = choose(store, found, job, dataids or [], failed, since, until, all_runs, outage)
+    done = resubmit_in(
+        store, chosen.keys, only=chosen.only, cascade=cascade, downstream=all_downstream, dry_run=dry_run
+    )
+    done = [{**one, "why": chosen.why(one)} for one in done]
     if as_json:
         put_json(done)
         return
     for one in done if dry_run else done[:SAID]:
-        after = "RUNNING, again after this run" if one["again"] else one["status"]
-        line = f"{one['jobid']}/{one['dataid']}: {one['before']} → {after}{' (cascade)' if one['cascade'] else ''}"
-        (put if dry_run else say)(line)
+        (put if dry_run else say)(_changed(one))
     if len(done) > SAID and not dry_run:
         say(f"… and {len(done) - SAID} more")
-    counts = Counter("to run again after this run" if one["again"] else one["status"] for one in done)
+    counts = Counter(
+        "that follow if what they read changes" if one["if_changed"]
+        else "to run again after this run" if one["again"] else one["status"] for one in done
+    )  # fmt: skip
     told = ", ".join(f"{number} {status}" for status, number in counts.items()) or "nothing to do"
     say(f"{'would be: ' if dry_run and done else ''}{told}")
+    if cascade and done and not dry_run:
+        say("what reads them follows if they come out different")
 
 
-def _chosen(
+def _changed(one: dict[str, Any]) -> str:
+    name, because = f"{one['jobid']}/{one['dataid']}", f" ({one['why']})" if one["why"] else ""
+    if one["if_changed"]:
+        return f"{name}: {one['before']}, runs again if what it reads changes{because}"
+    after = "RUNNING, again after this run" if one["again"] else one["status"]
+    return f"{name}: {one['before']} → {after}{because}"
+
+
+def choose(
     store: "LoopStore", found: "Address", job: str | None, dataids: list[str], failed: bool, since: str | None,
-    until: str | None, all_runs: bool,
-) -> list["Key"]:  # fmt: skip
+    until: str | None, all_runs: bool, outage: str | None,
+) -> Chosen:  # fmt: skip
+    """The dataids that these options mean, or raise UsageError."""
+    from opendataflow.domain.job import JobStatus
     from opendataflow.store.operations import Key, find_failed, find_ran, get_project
     from opendataflow.store.rows import utc_text
 
-    if dataids and (failed or since or until or all_runs):
-        raise UsageError("give dataids, or --failed or --since, not both")
+    if sum((bool(dataids), failed or bool(since or until or all_runs), outage is not None)) > 1:
+        raise UsageError("give dataids, or --failed or --since, or --outage, not both")
     if (until or all_runs) and not since:
         raise UsageError("give the beginning of the window too: --since 2025-11-12T02:00, or --since 2h")
-    if not (dataids or failed or since):
+    if not (dataids or failed or since or outage is not None):
         whose = f" of {job}" if job else ""
-        raise UsageError(f"which dataids{whose}? give some, or --failed, or --since for an outage")
+        raise UsageError(f"which dataids{whose}? give some, or --failed, or --outage 02:10..03:40")
     if job is None:
         project = get_project(store, found.project)
     else:
         project = store.get_job(job, project=found.project).project
         if dataids:
-            return [Key(project, job, dataid) for dataid in dict.fromkeys(dataids)]
+            return Chosen([Key(project, job, dataid) for dataid in dict.fromkeys(dataids)], None, {})
+    if outage is not None:
+        from opendataflow.store.recovery import find_outage
+
+        start, end = window(outage)
+        reasons = find_outage(store, project=project, jobid=job, since=start, until=end)
+        return Chosen(list(reasons), frozenset(set(JobStatus) - {JobStatus.HOLD}), reasons)
+    is_failed = frozenset({JobStatus.FAILED})
     if not since:
-        return find_failed(store, project=project, jobid=job)
+        return Chosen(find_failed(store, project=project, jobid=job), is_failed, {})
     start, end = moment(since), moment(until, end=True) if until else time.time()
     if start > end:
         raise UsageError(f"the window ends before it begins: {utc_text(start)} to {utc_text(end)}")
     if all_runs:
-        return find_ran(store, project=project, jobid=job, since=start, until=end)
-    return find_failed(store, project=project, jobid=job, since=utc_text(start), until=utc_text(end))
+        ran = frozenset({JobStatus.COMPLETE, JobStatus.FAILED, JobStatus.RUNNING})
+        return Chosen(find_ran(store, project=project, jobid=job, since=start, until=end), ran, {})
+    keys = find_failed(store, project=project, jobid=job, since=utc_text(start), until=utc_text(end))
+    return Chosen(keys, is_failed, {})
 
 
 # Holding --------------------------------------------------------------------------------------------------------------

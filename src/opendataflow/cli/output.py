@@ -70,8 +70,8 @@ def _put_preview(name: str, told: "Preview") -> None:
     facts = [
         shown.status if shown.published_at is None else f"{shown.status} since {shown.published_at}",
         f"run {shown.run}" if shown.run is not None and shown.published_at is not None else "",
-        "rows not counted" if shown.rows is None else _number(shown.rows, "row"),
-        "" if shown.bytes is None else _size(shown.bytes),
+        "rows not counted" if shown.rows is None else number_of(shown.rows, "row"),
+        "" if shown.bytes is None else as_size(shown.bytes),
     ]
     put(f"{name}/{shown.dataid}  {', '.join(fact for fact in facts if fact)}")
     put(f"{shown.location}")
@@ -86,7 +86,7 @@ def _put_preview(name: str, told: "Preview") -> None:
     if cells and fitting < len(heads):
         rest = list(told.schema)[fitting:]
         named = ", ".join(rest[:5]) + (" …" if len(rest) > 5 else "")
-        say(f"and {_number(len(rest), 'column')} more: {named}; see --columns or --json")
+        say(f"and {number_of(len(rest), 'column')} more: {named}; see --columns or --json")
 
 
 def _cell(value: Any) -> str:
@@ -158,22 +158,22 @@ def _clear_chunks(
 
     name = made.dataset.datasetid
     chunks = find_chunks(store, made, dataids or None)
-    size = _size(sum(chunk.bytes for chunk in chunks))
+    size = as_size(sum(chunk.bytes for chunk in chunks))
     if chunks and not dry_run:
-        confirm(f"take back {_number(len(chunks), 'chunk')} of {name} and remove {size}", yes=yes)
+        confirm(f"take back {number_of(len(chunks), 'chunk')} of {name} and remove {size}", yes=yes)
         clear_in(store, made, chunks)
     if as_json:
         put_json([_told(chunk, made) for chunk in chunks])
         return
     for chunk in chunks if dry_run else ():
-        put(f"{name}/{chunk.dataid}  {chunk.status.value}, {_size(chunk.bytes)}  {chunk.location or ''}")
+        put(f"{name}/{chunk.dataid}  {chunk.status.value}, {as_size(chunk.bytes)}  {chunk.location or ''}")
     for chunk in chunks:
         if chunk.location and not any(chunk.location.startswith(folder.path) for folder in chunk.folders):
             say(f"{name}/{chunk.dataid}: {chunk.location} was not written by a run and stays")
     if not chunks:
         say(f"no chunk of {name} is published")
     else:
-        told = f"{_number(len(chunks), 'chunk')}, {size}"
+        told = f"{number_of(len(chunks), 'chunk')}, {size}"
         again = f"; `dataflow run {made.job.jobid} --drain` makes them again"
         say(f"would clear {told}" if dry_run else f"cleared {told}{again}")
 
@@ -195,7 +195,7 @@ def _clear_superseded(
     name = made.dataset.datasetid
     unneeded = find_unneeded(store, made, before=before, dataids=dataids)
     folders: list[RunFolder] = sorted(unneeded.folders)
-    told = f"{_number(len(folders), 'run directory')} of {name}, {_size(sum(one.bytes for one in folders))}"
+    told = f"{number_of(len(folders), 'run directory')} of {name}, {as_size(sum(one.bytes for one in folders))}"
     if folders and not dry_run:
         confirm(f"remove {told}", yes=yes)
         for folder in folders:
@@ -204,17 +204,17 @@ def _clear_superseded(
         put_json([{"dataset": name, **folder._asdict()} for folder in folders])
         return
     for folder in folders if dry_run else ():
-        put(f"{name}/{folder.dataid or '?'}  run {folder.run}, {_size(folder.bytes)}  {folder.path}")
+        put(f"{name}/{folder.dataid or '?'}  run {folder.run}, {as_size(folder.bytes)}  {folder.path}")
     young = f"; {unneeded.too_young} more when they are older" if unneeded.too_young else ""
     say(f"{'would remove' if dry_run else 'removed'} {told}{young}")
 
 
-def _number(count: int, noun: str) -> str:
+def number_of(count: int, noun: str) -> str:
     plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
     return f"{count:,} {noun if count == 1 else plural}"
 
 
-def _size(size: float) -> str:
+def as_size(size: float) -> str:
     for unit in _UNITS[:-1]:
         if size < 1000:
             return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"

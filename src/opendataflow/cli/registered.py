@@ -184,6 +184,7 @@ def show_job(
         "concurrency": one["concurrency"],
         "catchup": one["catchup"],
         "held": f"by {one['paused_by']} since {one['paused_at']}" if one["paused_by"] else None,
+        "held until": one["paused_until"] if one["paused_by"] else None,
         "registered": one["modified"],
     }
     _put_facts(shown)

@@ -20,6 +20,7 @@ COLUMNS = {
     "runid": "run", "jobid": "job", "dataid": "dataid", "attempt": "attempt", "status": "status", "forced": "",
     "claimed_at": "started", "seconds": "seconds", "exit_code": "exit", "message": "message",
 }  # fmt: skip
+_CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
 _AGO = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|w)")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
@@ -41,6 +42,39 @@ def moment(text: str, *, end: bool = False) -> float:
         at = at.replace(tzinfo=datetime.UTC)
     is_date = len(text.strip()) <= len("2025-11-12")
     return at.timestamp() + (86_399.999 if end and is_date else 0)
+
+
+def window(text: str) -> tuple[float, float]:
+    """Beginning and end of `02:10..03:40` (UTC; the latest such window that is over), or of two full times."""
+    first, dots, last = (part.strip() for part in text.partition(".."))
+    if not (first and dots and last):
+        told = f"{text!r} is not a window like 02:10..03:40 or 2025-11-12T02:10..2025-11-12T03:40"
+        raise UsageError(told)
+    if _CLOCK.fullmatch(last):
+        first_day = None if _CLOCK.fullmatch(first) else datetime.datetime.fromtimestamp(moment(first), datetime.UTC)
+        end = _at_clock(last, first_day or datetime.datetime.now(datetime.UTC))
+        if first_day is None and end > time.time():
+            end -= _UNITS["d"]
+    else:
+        end = moment(last, end=True)
+    start = (
+        _at_clock(first, datetime.datetime.fromtimestamp(end, datetime.UTC))
+        if _CLOCK.fullmatch(first)
+        else moment(first)
+    )
+    if _CLOCK.fullmatch(first) and start > end:  # 23:50..00:20
+        start -= _UNITS["d"]
+    if start > end:
+        raise UsageError(f"the window {text!r} ends before it begins")
+    return start, end
+
+
+def _at_clock(text: str, day: datetime.datetime) -> float:
+    try:
+        at = datetime.time.fromisoformat(text if len(text.partition(":")[0]) == 2 else f"0{text}")
+    except ValueError:
+        raise UsageError(f"{text!r} is not a time of day like 02:10") from None
+    return datetime.datetime.combine(day.date(), at, datetime.UTC).timestamp()
 
 
 def _utc(text: str | None) -> str | None:

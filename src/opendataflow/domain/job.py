@@ -67,6 +67,24 @@ class Job(_JobFields):
         return {link.dataset[:2]: link.dataset for link in self.inputs}
 
 
+class Pause(NamedTuple):
+    """Nothing more is claimed, of one job or of all, until somebody resumes it or its end has come."""
+
+    jobid: str  # '': everything is paused
+    by: str
+    until: str | None
+
+
+class Limit(NamedTuple):
+    """How many runs may be live at once, of a job or over a connection, and how many are."""
+
+    kind: str  # job | connection
+    name: str
+    max_runs: int
+    running: int
+    why: str = ""  # who set it and for what reason; empty for what a project declares
+
+
 class Candidate(NamedTuple):
     """A dataid of a job with everything the five questions need from the store, read in one moment."""
 
@@ -81,9 +99,15 @@ class Candidate(NamedTuple):
     running: int  # live runs of the job, for its concurrency limit
     inputs: tuple[Input, ...]
     outputs: tuple[Output, ...]
-    paused_by: str = ""  # who holds the whole job
+    pauses: tuple[Pause, ...] = ()
     earlier: str | None = None  # where order is strict: the lowest dataid that is not COMPLETE
     deaths: int = 0
+    limits: tuple[Limit, ...] | None = None  # None: nobody looked; the claim does
+
+    @property
+    def paused_by(self) -> str:
+        """Who holds the whole job, if somebody does."""
+        return next((pause.by for pause in self.pauses if pause.jobid), "")
 
     @property
     def claimable(self) -> bool:

@@ -4,7 +4,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from opendataflow.domain.chunk import ChunkStatus
-from opendataflow.domain.job import Candidate, JobStatus
+from opendataflow.domain.job import Candidate, JobStatus, Limit
 
 
 class Question(StrEnum):
@@ -148,9 +148,11 @@ def is_valid(candidate: Candidate, sights: tuple[Sight, ...], unseen: list[str])
 
 
 def is_safe(candidate: Candidate, *, concurrency: int | None) -> Answer:
+    """`concurrency`: the job's limit, for a candidate whose limits were not looked at."""
     problems = []
-    if candidate.paused_by:
-        problems.append(f"{candidate.jobid} is held by {candidate.paused_by}")
+    for pause in candidate.pauses:
+        what = f"{pause.jobid} is held" if pause.jobid else "everything is paused"
+        problems.append(f"{what} by {pause.by}" + (f" until {pause.until}" if pause.until else ""))
     if candidate.status is JobStatus.HOLD:
         problems.append(f"{candidate.jobid}/{candidate.dataid} is on HOLD")
     if candidate.status is JobStatus.RUNNING:
@@ -160,9 +162,16 @@ def is_safe(candidate: Candidate, *, concurrency: int | None) -> Answer:
     for output in candidate.outputs:
         if output.readers:
             problems.append(f"{output.key} is being read by {output.readers}")
-    if concurrency is not None and candidate.running >= concurrency:
-        problems.append(f"{candidate.running} runs of {candidate.jobid} are live and its limit is {concurrency}")
+    limits = candidate.limits
+    if limits is None and concurrency is not None:
+        limits = (Limit("job", candidate.jobid, concurrency, candidate.running),)
+    problems += [_why_full(limit) for limit in limits or () if limit.running >= limit.max_runs]
     return _answer(Question.SAFE, problems, ["nobody else produces or reads its outputs"], [])
+
+
+def _why_full(limit: Limit) -> str:
+    of = f"of {limit.name}" if limit.kind == "job" else f"over the connection {limit.name}"
+    return f"{limit.running} runs {of} are live and its limit is {limit.max_runs}" + (limit.why and f", {limit.why}")
 
 
 def ask(

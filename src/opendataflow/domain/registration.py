@@ -38,3 +38,4 @@ class Registration(NamedTuple):
     environment: str
     datasets: tuple[Dataset, ...]
     jobs: tuple[JobSpec, ...]
+    limits: tuple[tuple[str, int], ...] = ()  # of connections: how many runs at once, over all jobs

@@ -45,6 +45,7 @@ class Ending(StrEnum):
 
     COMPLETE = "COMPLETE"
     FAILED = "FAILED"
+    GIVEN_UP = "GIVEN_UP"  # failed with an exit code for which the job asks for no further attempt
     DIED = "DIED"  # the child was killed by a signal that nobody here sent
     HANDED_BACK = "HANDED_BACK"  # the runner was told to stop
 

@@ -23,6 +23,7 @@ class Address(NamedTuple):
     project: str | None  # None: the only project that has the job
     home: str | None  # the project's folder
     work: str  # where logs and local records go
+    openlineage: dict[str, str] | None = None  # where events of runs go, as project.yml says
 
 
 def find_project_folder(*starts: str) -> str | None:
@@ -80,9 +81,9 @@ def get_address(*starts: str, passkey: str | None = None) -> Address:
     if not store:
         properties = _properties_of(home, known)
         store = _store_of(properties, passkey) if properties is not None else expand(environments[environment])
-    return Address(
-        absolute_store(store, home), environment, project or known["project"], home, os.path.join(home, ".dataflow")
-    )
+    work, told = os.path.join(home, ".dataflow"), known.get("openlineage")
+    openlineage = {name: expand(value) for name, value in told.items()} if told else None
+    return Address(absolute_store(store, home), environment, project or known["project"], home, work, openlineage)
 
 
 def _find_above(name: str, starts: tuple[str, ...]) -> str | None:

@@ -57,9 +57,14 @@ def _one_input(value: object) -> object:
     raise ValueError("an input is a dataset's name, or one name with its options, like {rates: {map: full}}")
 
 
+ExitCode = Annotated[int, Field(ge=1, le=255)]
+
+
 class Retries(_Strict):
     max: int = Field(default=0, ge=0, le=1000)
     backoff: Duration = 30.0
+    retry_on: list[ExitCode] | None = Field(default=None, min_length=1)  # only these exit codes are tried again
+    give_up_on: list[ExitCode] | None = Field(default=None, min_length=1)  # these never are
 
     @model_validator(mode="before")
     @classmethod
@@ -69,13 +74,29 @@ class Retries(_Strict):
         return data
 
 
+class BrakeEntry(_Strict):
+    """When fewer may run at once: by the part of the last runs that failed, or by how much slower they are."""
+
+    failures: float | None = Field(default=None, gt=0, le=1)
+    slower: float | None = Field(default=None, gt=1, le=1000)
+    window: int = Field(default=20, ge=2, le=10_000)
+
+
 class _Runnable(_Strict):
     retries: Retries = Retries()
+    brake: BrakeEntry | None = None
     lease: Annotated[float, BeforeValidator(seconds), Field(ge=1)] = 60.0
     timeout: Duration | None = None
     concurrency: int | None = Field(default=None, ge=1, le=1_000_000)
     order: Literal["any", "strict"] = "any"
     catchup: Literal["all", "latest"] = "all"
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        """What only the runner needs of these settings: a part of the job's definition."""
+        found: dict[str, Any] = {"retry_on": self.retries.retry_on, "give_up_on": self.retries.give_up_on}
+        found |= {"brake": self.brake.model_dump(exclude_none=True) if self.brake is not None else None}
+        return {name: value for name, value in found.items() if value is not None}
 
 
 class JobEntry(_Runnable):

@@ -83,8 +83,8 @@ def job_spec(
 ) -> JobSpec:
     _check_links(source, at, links)
     return JobSpec(
-        jobid, kind_, script, json.dumps(definition, sort_keys=True), None, entry.lease, entry.timeout,
-        entry.retries.max, entry.retries.backoff, entry.concurrency, tuple(links),
+        jobid, kind_, script, json.dumps({**definition, **entry.kept}, sort_keys=True), None, entry.lease,
+        entry.timeout, entry.retries.max, entry.retries.backoff, entry.concurrency, tuple(links),
         int(entry.order == "strict"), entry.catchup,
     )  # fmt: skip
 

@@ -35,7 +35,10 @@ def read_addresses(folder: str) -> dict[str, Any]:
     """What RunJob needs of a project: its id, and the store's address in each environment, not yet expanded."""
     _, project = read_project(folder)
     stores = {name: entry.store for name, entry in project.environments.items()}
-    return {"project": project_id(project.name), "environments": stores, "first": next(iter(stores), "default")}
+    found = {"project": project_id(project.name), "environments": stores, "first": next(iter(stores), "default")}
+    if project.openlineage is not None:
+        found["openlineage"] = project.openlineage.model_dump(exclude_none=True)
+    return found
 
 
 def load_registration(folder: str, environment: str, *, text: str | None = None) -> Registration:
@@ -80,8 +83,9 @@ class _Loading:
         self._read_pipelines(undeclared, destinations, _spark(self.project.spark, declared.spark))
         jobs = self._check_whole(undeclared, root)
         made = Registration(
-            self.me, self.project.name, root, self.folder, self.environment, tuple(self.datasets.values()), jobs
-        )
+            self.me, self.project.name, root, self.folder, self.environment, tuple(self.datasets.values()), jobs,
+            tuple({**self.project.limits, **declared.limits}.items()),
+        )  # fmt: skip
         return Loaded(self.source, made, undeclared.places, self.problems)
 
     def _read_datasets(self) -> None:

@@ -69,6 +69,9 @@ def holds_password(url: str) -> bool:
     return bool(password) or _SECRET_PARAMETER.search(url) is not None
 
 
+Runs = Annotated[int, Field(ge=0, le=1_000_000)]
+
+
 # Environments ---------------------------------------------------------------------------------------------------------
 class Spark(_Strict):
     master: str | None = None
@@ -80,6 +83,7 @@ class Environment(_Strict):
     store: Filled = "sqlite:///.dataflow/state.db"
     spark: Spark = Spark()
     datasets: dict[str, dict[str, Any]] = {}  # what differs there; checked as part of the dataset
+    limits: dict[Filled, Runs] = {}
 
     @model_validator(mode="before")
     @classmethod
@@ -257,13 +261,30 @@ def _check_size(scheme: dict[str, Any]) -> None:
 
 
 # The whole ------------------------------------------------------------------------------------------------------------
+class OpenLineage(_Strict):
+    """Where events of runs go: an HTTP endpoint or a file."""
+
+    url: Filled | None = None
+    endpoint: Filled | None = None
+    file: Filled | None = None
+    namespace: Filled | None = None
+
+    @model_validator(mode="after")
+    def _one_place(self) -> "OpenLineage":
+        if (self.url is None) == (self.file is None):
+            raise ValueError("openlineage: give `url:` or `file:`")
+        return self
+
+
 class ProjectFile(_Strict):
     name: Filled
     environments: dict[Id, Environment] = {"default": Environment()}
     spark: Spark = Spark()
+    openlineage: OpenLineage | None = None
     datasets: dict[DatasetId, DatasetEntry] = {}
     jobs: dict[Id, JobEntry] = {}
     pipelines: list[PipelineEntry] = []
+    limits: dict[Filled, Runs] = {}  # of connections, by name: live runs at once
 
     @field_validator("name")
     @classmethod
@@ -278,6 +299,8 @@ class ProjectFile(_Strict):
         if not isinstance(data, dict):
             return data
         cleaned = dict(data)
+        if cleaned.get("limits") is None:
+            cleaned.pop("limits", None)
         for section in ("environments", "datasets", "jobs"):
             if isinstance(cleaned.get(section), dict):
                 cleaned[section] = {key: {} if one is None else one for key, one in cleaned[section].items()}

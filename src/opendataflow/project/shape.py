@@ -25,9 +25,10 @@ class Shaped(NamedTuple):
 
 
 def read_project(folder: str) -> tuple[Source, ProjectFile]:
-    """The name and the environments of the project.yml in this folder, valid in shape."""
+    """What every RunJob needs of the project.yml in this folder, valid in shape: name, environments, openlineage."""
     source = Source(folder)
-    data: dict[str, Any] = {key: source.data[key] for key in ("name", "environments") if key in source.data}
+    wanted = ("name", "environments", "openlineage")
+    data: dict[str, Any] = {key: source.data[key] for key in wanted if key in source.data}
     problems = Problems(source.file)
     project = _Sieve(source, data, "", problems).run()
     if problems or project is None:

@@ -1,5 +1,6 @@
 """The environment of a job's child: built from data, never from text that a shell would read."""
 
+import functools
 import os
 from collections.abc import Iterable, Mapping
 
@@ -14,6 +15,9 @@ _OURS = (
 _SECRET = ("DATAFLOW_PASSKEY", "PASSKEY", "DATAFLOW_PASSKEY_FILE", "DATAFLOW_NEW_PASSKEY", "DATAFLOW_FAULT_POINT")
 
 
+_prefix = functools.lru_cache(maxsize=1024)(variable_prefix)
+
+
 def child_environment(
     parent: Mapping[str, str],
     *,
@@ -26,6 +30,14 @@ def child_environment(
     passwords: Mapping[tuple[str, str], str],
 ) -> dict[str, str]:
     """What the child sees: the parent's variables without anything stale or secret, then this run's."""
+    common = common_environment(parent, job=job, store_id=store_id, passwords=passwords)
+    return {**common, **own_environment(job=job, claim=claim, owner=owner, locations=locations, dataids=dataids)}
+
+
+def common_environment(
+    parent: Mapping[str, str], *, job: Job, store_id: str, passwords: Mapping[tuple[str, str], str]
+) -> dict[str, str]:
+    """The part that is the same for every run of the job from one process."""
     env = dict(parent)
     for name in (*_OURS, *_SECRET):
         env.pop(name, None)
@@ -39,22 +51,42 @@ def child_environment(
         env.update({str(name): str(value) for name, value in extra.items()})
     for link in job.links:
         key = (link.dataset.project, link.dataset.datasetid)
-        values = _descriptors(link.dataset, link.itemtype, locations.get(key), passwords.get(key), parent)
-        values["dataid"] = dataids.get(key, claim.dataid)
-        prefix = variable_prefix(link.dataset.datasetid)
-        for suffix, value in values.items():
-            env[f"{prefix}_{suffix}"] = value
-            env[f"{prefix}_{suffix.upper()}"] = value
+        values = _descriptors(link.dataset, link.itemtype, passwords.get(key), parent)
+        env.update(_in_both_cases(variable_prefix(link.dataset.datasetid), values))
+    env.update(jobid=job.jobid, DATAFLOW_STORE_ID=store_id)
+    return env
+
+
+def own_environment(
+    *,
+    job: Job,
+    claim: Claim,
+    owner: Owner,
+    locations: Mapping[tuple[str, str], str | None],
+    dataids: Mapping[tuple[str, str], str],
+) -> dict[str, str]:
+    """The part that is this run's alone; it comes after what is common to all."""
+    env: dict[str, str] = {}
+    for link in job.links:
+        key = (link.dataset.project, link.dataset.datasetid)
+        values = {"location": locations.get(key) or "", "dataid": dataids.get(key, claim.dataid)}
+        env.update(_in_both_cases(_prefix(link.dataset.datasetid), values))
+    run = str(claim.runid)
     env.update(
         dataid=claim.dataid,
-        jobid=claim.jobid,
-        DATAFLOW_RUN_ID=str(claim.runid),
+        DATAFLOW_RUN_ID=run,
         DATAFLOW_ATTEMPT=str(claim.attempt),
-        DATAFLOW_TOKEN=str(claim.runid),
-        DATAFLOW_STORE_ID=store_id,
+        DATAFLOW_TOKEN=run,
         DATAFLOW_GUARD=_guard_name(owner),
     )
     return env
+
+
+def _in_both_cases(prefix: str, values: Mapping[str, str]) -> dict[str, str]:
+    found = {}
+    for suffix, value in values.items():
+        found[f"{prefix}_{suffix}"] = found[f"{prefix}_{suffix.upper()}"] = value
+    return found
 
 
 def guard_mark(owner: Owner) -> bytes:
@@ -76,9 +108,7 @@ def _earlier_prefixes(parent: Mapping[str, str]) -> set[str]:
     }
 
 
-def _descriptors(
-    dataset: Dataset, itemtype: str, location: str | None, password: str | None, parent: Mapping[str, str]
-) -> dict[str, str]:
+def _descriptors(dataset: Dataset, itemtype: str, password: str | None, parent: Mapping[str, str]) -> dict[str, str]:
     values = {field: getattr(dataset, field) for field in DESCRIPTOR_FIELDS}
     variable = _address_variable(dataset)
     if variable is not None:
@@ -87,7 +117,6 @@ def _descriptors(
         "datasetid": dataset.datasetid,
         "itemtype": itemtype,
         "password": password,
-        "location": location,
         "format": dataset.format,
     }
     return {suffix: value if value is not None else "" for suffix, value in values.items()}

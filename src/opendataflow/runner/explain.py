@@ -81,6 +81,11 @@ def _fix(job: Job, candidate: Candidate, verdict: Verdict | None) -> str:
             return f"`dataflow release {jobid}`"
         if candidate.status is JobStatus.HOLD:
             return f"`dataflow release {jobid} {dataid}`"
+        if candidate.pauses:
+            return "`dataflow resume all`"
+        if full := next((one for one in candidate.limits or () if one.running >= one.max_runs), None):
+            name = full.name if full.kind == "job" else f"connection:{full.name}"
+            return f"wait for a run to end, or `dataflow scale {name} {full.max_runs + 1}`"
         return "wait for the run that is in the way, or look at it with `dataflow runs --status RUNNING`"
     return "put the data where it belongs, or declare its place with `dataflow ready … --location`"
 

@@ -2,12 +2,13 @@
 
 import os
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from opendataflow.buckets.address import is_in_bucket
 from opendataflow.domain.chunk import Manifest
 
 DIGEST_LIMIT = 256 * 1024 * 1024  # content of larger chunks is not hashed; size and time stand for it
+_PART = "part-"  # how Spark's file names begin
 RACY_SECONDS = 5.0  # object stores tell times in whole seconds: a change in the same second would go unseen
 
 
@@ -65,6 +66,7 @@ def manifest_of(location: str) -> Manifest:
 def fingerprint(location: str, found: Found) -> str:
     """`<size and times>/<content>`: the first part is cheap to compare, the second survives a copy or a touch.
 
+    The second is also that of the same data made again: the names that Spark gives its files do not count.
     In an object store the content is what the store says of it (its ETags): nothing is read.
     """
     content = _content(location, found)
@@ -99,22 +101,49 @@ def _content(location: str, found: Found) -> str:
         return "-"
     import hashlib
 
+    if any(_lasting_name(name) != name for name, _, _ in found.files):
+        return _together(sorted(_part(location, name, size) for name, size, _ in found.files))
     digest = hashlib.sha256()
     for name, size, _ in found.files:
         digest.update(f"{name}\0{size}\0".encode("utf-8", "surrogateescape"))
-        with open(os.path.join(location, name) if name else location, "rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
+        _read_into(digest, os.path.join(location, name) if name else location)
     return digest.hexdigest()[:32]
 
 
-def _etags(location: str, found: Found) -> str:
+def _read_into(digest: Any, path: str) -> None:
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+
+
+def _part(location: str, name: str, size: int) -> tuple[str, int, str]:
     import hashlib
 
+    digest = hashlib.sha256()
+    _read_into(digest, os.path.join(location, name))
+    return _lasting_name(name), size, digest.hexdigest()
+
+
+def _lasting_name(name: str) -> str:
+    """Spark numbers its files and gives them the id of the write: without both, the same data has the same names."""
+    if _PART not in name:
+        return name
+    import re
+
+    return re.sub(r"part-\d+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}([.-]c\d+)?", _PART, name)
+
+
+def _together(parts: list[Any]) -> str:
+    import hashlib
+
+    return hashlib.sha256(repr(parts).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def _etags(location: str, found: Found) -> str:
     from opendataflow.buckets.files import etags
 
     marks = etags(location, [name for name, _, _ in found.files])
     if not all(marks):
         return "-"
-    told = repr([(name, size, mark) for (name, size, _), mark in zip(found.files, marks, strict=True)])
-    return hashlib.sha256(told.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    told = [(_lasting_name(name), size, mark) for (name, size, _), mark in zip(found.files, marks, strict=True)]
+    return _together(sorted(told) if [one[0] for one in told] != [one[0] for one in found.files] else told)

@@ -7,6 +7,10 @@ that made a session of their own. It serves one child at a time, one after the o
 
 Messages are JSON lines. To the guard: start, deadline, signal, kill. From the guard: started, failed, ended.
 
+A worker's guards are programs of their own that start children without copying themselves first, which is most of what
+a small child costs. Such a child has no parent-death signal: should somebody kill its guard, the worker ends it, or,
+if both were killed, whoever recovers the run does; both find it by the mark in its environment.
+
 A child may also stay for many runs (Spark's does): it reads one line per task from its standard input and sends JSON
 lines on file descriptor 3. While it has nothing to do it has no deadline.
 """
@@ -17,12 +21,17 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
+
+if __name__ == "__main__":  # a program of its own, with the bare language around it
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 from opendataflow.runner.processes import kill_tree, start_time
 
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_PDEATHSIG = 1
+_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE)
 LEFTOVER_SECONDS = 1.0  # how long what a script left behind may take to end by itself (`exec > >(tee log)` does)
 
 
@@ -50,7 +59,8 @@ class Ended(NamedTuple):
 class Guard:
     """The runner's end: send commands, read `events_fd`, and the child's output from `out_fd` and `err_fd`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, apart: bool = False) -> None:
+        """Fork the guard; `apart`, it is a program of its own, small whatever this process has grown to by now."""
         control_r, self._control = os.pipe()
         self.events_fd, report_w = os.pipe()
         self.out_fd, out_w = os.pipe()
@@ -59,26 +69,33 @@ class Guard:
         self.answers_fd, answers_w = os.pipe()
         self._unread = b""
         self._unanswered = b""
+        self._common: Mapping[str, str] | None = None
         self.child_stays = False  # a child that serves many runs is alive
         theirs = (control_r, report_w, out_w, err_w, tasks_r, answers_w)
         self.is_gone = False  # somebody killed it; this process can run nothing more
-        self.pid = os.fork()
-        if self.pid == 0:
-            try:
-                _GuardProcess(*theirs).serve()
-            finally:
-                os._exit(70)
+        self.pid = _spawned(theirs) if apart else _forked(theirs)
         for fd in theirs:
             os.close(fd)
         for fd in (self.events_fd, self.out_fd, self.err_fd, self.answers_fd):
             os.set_blocking(fd, False)
         self.started_at = start_time(self.pid) or 0
 
-    def start(self, argv: list[str], env: dict[str, str], cwd: str, deadline: float, *, stays: bool = False) -> None:
-        """Run the child; unless told of a later deadline (CLOCK_MONOTONIC), the guard ends it then."""
+    def start(
+        self, argv: list[str], env: Mapping[str, str], cwd: str, deadline: float, *, stays: bool = False,
+        tell: bool = True, common: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        """Run the child; unless told of a later deadline (CLOCK_MONOTONIC), the guard ends it then.
+
+        Without `tell` it does not say that the child has started, only how it ended. `common` variables, to which those
+        of `env` are added, are sent only when they are not the very ones of the child before.
+        """
         self.child_stays = stays
         self._unanswered = b""  # half a line of the one before, if it was killed
-        self._send(start={"argv": argv, "env": env, "cwd": cwd, "stays": stays}, deadline=deadline)
+        start = {"argv": argv, "env": env, "cwd": cwd, "stays": stays, "tell": tell}
+        if common is not self._common or common is None:
+            start["common"] = common or {}
+            self._common = common
+        self._send(start=start, deadline=deadline)
 
     def give(self, task: str) -> None:
         """Tell the child that stays what to do next, in a short line: a pipe that is full would hold us up."""
@@ -151,6 +168,23 @@ class Guard:
             pass  # the guard is gone; events() says so
 
 
+def _forked(fds: tuple[int, ...]) -> int:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _GuardProcess(*fds).serve()
+        finally:
+            os._exit(70)
+    return pid
+
+
+def _spawned(fds: tuple[int, ...]) -> int:
+    for fd in fds:
+        os.set_inheritable(fd, True)
+    argv = [sys.executable, "-I", "-S", __file__, *map(str, fds)]
+    return os.posix_spawn(sys.executable, argv, os.environ)
+
+
 def _event(message: dict[str, Any]) -> Started | NotStarted | Ended:
     if "started" in message:
         return Started(message["started"])
@@ -162,7 +196,10 @@ def _event(message: dict[str, Any]) -> Started | NotStarted | Ended:
 class _GuardProcess:
     """The guard's own side; it never returns."""
 
-    def __init__(self, control: int, report: int, out: int, err: int, tasks: int, answers: int) -> None:
+    def __init__(
+        self, control: int, report: int, out: int, err: int, tasks: int, answers: int, *, apart: bool = False
+    ) -> None:
+        self._apart = apart
         self._control, self._report, self._out, self._err = control, report, out, err
         self._tasks, self._answers = tasks, answers
         self._child: int | None = None
@@ -170,10 +207,12 @@ class _GuardProcess:
         self._deadline = float("inf")
         self._expired = False
         self._unread = b""
+        self._cwd = ""
+        self._common: dict[str, str] = {}
 
     def serve(self) -> NoReturn:
         os.setsid()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
+        for number in _IGNORED:
             signal.signal(number, signal.SIG_IGN)
         signal.set_wakeup_fd(-1)
         keep = sorted({0, 1, 2, self._control, self._report, self._out, self._err, self._tasks, self._answers})
@@ -222,11 +261,42 @@ class _GuardProcess:
 
     def _start(self, what: dict[str, Any], poll: select.poll, prctl: Any) -> None:
         self._expired = False
+        self._common = what.get("common", self._common)
         if time.monotonic() >= self._deadline:
             # The runner was held up between claim and start: by now another owner may have the work.
             self._deadline = float("inf")
             self._say(exit_code=None, signal=None, expired=True)
             return
+        try:
+            child = self._spawn(what) if self._apart else self._fork(what, prctl)
+        except OSError as error:
+            self._say(failed=str(error))
+            return
+        self._child = child
+        self._pidfd = os.pidfd_open(child)
+        poll.register(self._pidfd, select.POLLIN)
+        if what["tell"]:
+            self._say(started=child)
+
+    def _spawn(self, what: dict[str, Any]) -> int:
+        """A child that is not a copy of this process first; OSError when it cannot be started."""
+        if what["cwd"] != self._cwd:
+            os.chdir(what["cwd"])
+            self._cwd = what["cwd"]
+        actions = [(os.POSIX_SPAWN_DUP2, self._out, 1), (os.POSIX_SPAWN_DUP2, self._err, 2)]
+        if what["stays"]:
+            actions += [(os.POSIX_SPAWN_DUP2, self._tasks, 0), (os.POSIX_SPAWN_DUP2, self._answers, 3)]
+        return os.posix_spawn(
+            what["argv"][0],
+            what["argv"],
+            {**self._common, **what["env"]},
+            file_actions=actions,
+            setsid=True,
+            setsigdef=_IGNORED,
+        )
+
+    def _fork(self, what: dict[str, Any], prctl: Any) -> int:
+        """A child that dies with this process; OSError when it cannot be started."""
         status_r, status_w = os.pipe()
         me = os.getpid()
         child = os.fork()
@@ -236,7 +306,7 @@ class _GuardProcess:
                 if os.getppid() != me:
                     os._exit(70)
                 os.setsid()
-                for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
+                for number in _IGNORED:
                     signal.signal(number, signal.SIG_DFL)
                 os.dup2(self._out, 1)
                 os.dup2(self._err, 2)
@@ -244,7 +314,7 @@ class _GuardProcess:
                     os.dup2(self._tasks, 0)
                     os.dup2(self._answers, 3)
                 os.chdir(what["cwd"])
-                os.execve(what["argv"][0], what["argv"], what["env"])
+                os.execve(what["argv"][0], what["argv"], {**self._common, **what["env"]})
             except BaseException as error:  # noqa: BLE001  whatever it was, the runner must hear of it
                 os.write(status_w, str(error).encode())
             finally:
@@ -256,12 +326,8 @@ class _GuardProcess:
         os.close(status_r)
         if reason:
             os.waitpid(child, 0)
-            self._say(failed=reason.decode(errors="replace"))
-            return
-        self._child = child
-        self._pidfd = os.pidfd_open(child)
-        poll.register(self._pidfd, select.POLLIN)
-        self._say(started=child)
+            raise OSError(reason.decode(errors="replace"))
+        return child
 
     def _reap(self, child: int) -> None:
         os.close(self._pidfd)
@@ -304,3 +370,12 @@ def _prctl() -> Any:
             sys.stderr.write("dataflow: the kernel refused to make the guard a subreaper\n")
 
     return prctl
+
+
+if __name__ == "__main__":
+    try:
+        for inherited in map(int, sys.argv[1:]):
+            os.set_inheritable(inherited, False)
+        _GuardProcess(*map(int, sys.argv[1:]), apart=True).serve()
+    finally:
+        os._exit(70)

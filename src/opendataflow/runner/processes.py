@@ -4,6 +4,8 @@ import os
 import signal
 import time
 
+WITH_PARENT = "DATAFLOW_WITH_PARENT"  # the pid of a worker that its pipeline's process must not outlive
+_PR_SET_PDEATHSIG = 1
 _TICKS_FIELD = 19  # of /proc/<pid>/stat after the command's name: when the process started
 
 
@@ -86,3 +88,15 @@ def kill_marked(mark: bytes, *, spare: int) -> list[int]:
         finally:
             os.close(handle)
     return killed
+
+
+def end_with_parent() -> None:
+    """When the worker that started this process is gone, it gets SIGTERM: so it hands its work back."""
+    parent = os.environ.pop(WITH_PARENT, None)
+    if parent is None:
+        return
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != int(parent):
+        os.kill(os.getpid(), signal.SIGTERM)

@@ -4,41 +4,31 @@ import os
 import select
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opendataflow import faults
-from opendataflow.domain.checks import ChecksFailed
 from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.dataset import output_location, path_segment
 from opendataflow.domain.job import Candidate, Job
 from opendataflow.domain.questions import Question, Verdict
-from opendataflow.domain.run import Claim, Ending, Finished, Owner, Result
+from opendataflow.domain.run import Claim, Finished, Owner, Result
 from opendataflow.errors import ConfigurationError, LeaseLost, StoreUnavailable
+from opendataflow.runner.ends import audit, exit_code
 from opendataflow.runner.environment import child_environment
 from opendataflow.runner.guard import Guard
 from opendataflow.runner.log import RunLog, Shown
 from opendataflow.runner.prepare import input_location, prepare
 from opendataflow.runner.processes import host_identity, start_time
 from opendataflow.runner.recover import keep_for_later, remove_task_files
-from opendataflow.runner.supervise import (
-    ChildEnd,
-    Exited,
-    GivenBack,
-    Killed,
-    Lost,
-    NotRun,
-    Signals,
-    Stopped,
-    TimedOut,
-    supervise,
-)
+from opendataflow.runner.supervise import ChildEnd, Lost, NotRun, Signals, Stopped, supervise
 from opendataflow.store.loop import LoopStore, Next
+
+if TYPE_CHECKING:
+    from opendataflow.runner.openlineage import Lineage
 
 PARKED_BY = (Question.RIGHT, Question.LOCATION, Question.VALID)
 LOOK_AHEAD = 16  # candidates that a drain reads at once
 LOOK_AHEAD_SECONDS = 0.5  # and for how long it goes by that look; every claim checks again
-_INTERRUPT = 2
-
 
 Locations = dict[tuple[str, str], str | None]  # (project, datasetid) → where
 
@@ -106,16 +96,21 @@ class Runner:
 
     def __init__(
         self, store: LoopStore, guard: Guard, signals: Signals, *, work_folder: str, name: str,
-        say: Callable[[str], None], out_fd: int = 1,
+        say: Callable[[str], None], out_fd: int = 1, err_fd: int = 2, openlineage: dict[str, str] | None = None,
     ) -> None:  # fmt: skip
         self.store, self.guard, self.signals, self.say = store, guard, signals, say
-        self.work_folder, self.shown = work_folder, Shown(out_fd=out_fd)
+        self.work_folder, self.shown = work_folder, Shown(out_fd=out_fd, err_fd=err_fd)
         self.host = host_identity()
         self._ahead: list[Candidate] = []
         self._ahead_until = 0.0
         self._taken: Taken | None = None
         me = os.getpid()
         self.owner = Owner(name, self.host, me, start_time(me) or 0, guard.pid, guard.started_at)
+        self.lineage: Lineage | None = None
+        if openlineage or any(name.startswith("OPENLINEAGE_") for name in os.environ):
+            from opendataflow.runner.openlineage import open_lineage
+
+            self.lineage = open_lineage(store, openlineage, work_folder=work_folder, say=say)
 
     # Find and ask ---------------------------------------------------------------------------------------------
     def find_work(self, job: Job, dataid: str | None) -> tuple[Candidate, Verdict] | Outcome:
@@ -137,12 +132,15 @@ class Runner:
                     job, candidate, verdict
                 )  # a limit of the whole job: the next one would not do either
             seen.add(candidate.dataid)
-            if not self._refused_by_counter(job, candidate, verdict):
-                refusal = verdict.refusal
-                self.store.refuse(
-                    job, candidate.dataid, verdict, park=refusal is not None and refusal.question in PARKED_BY
-                )
-                self.say(f"{job.jobid}/{candidate.dataid} refused: {describe(verdict)}")
+            self.put_aside(job, candidate, verdict)
+
+    def put_aside(self, job: Job, candidate: Candidate, verdict: Verdict) -> None:
+        """Keep why it was refused; parked where waiting may mend it, or counted anew where its counter was wrong."""
+        if not self._refused_by_counter(job, candidate, verdict):
+            refusal = verdict.refusal
+            park = refusal is not None and refusal.question in PARKED_BY
+            self.store.refuse(job, candidate.dataid, verdict, park=park)
+            self.say(f"{job.jobid}/{candidate.dataid} refused: {describe(verdict)}")
 
     def _ask_one(self, job: Job, dataid: str) -> tuple[Candidate, Verdict] | Outcome:
         candidate = self.store.find_candidate(job, dataid)
@@ -293,51 +291,77 @@ class Runner:
     def begin(self, job: Job, taken: Taken, passwords: dict[tuple[str, str], str]) -> "Flight":
         """Everything that is kept of a run while it goes on."""
         faults.point(faults.AFTER_CLAIM)
+        if self.lineage is not None:
+            self.lineage.started(job, taken.candidate, taken.claim)
         name = f"{taken.claim.runid}.log"
         path = os.path.join(self.work_folder, "logs", path_segment(job.jobid), name)
         return Flight(taken, RunLog(path, self.shown, secrets=tuple(passwords.values())))
 
     def conclude(self, job: Job, work: Work, flight: "Flight", end: ChildEnd, *, go_on: bool = False) -> Outcome:
         """Audit what the run made, record its end, publish; what became of it."""
-        claim, log, started = flight.claim, flight.log, flight.started
-        result = self._audit(work, claim, end, flight.locations)
+        result = self.close_flight(work, flight, end, audit(job, work, flight.claim, end, flight.locations))
+        if isinstance(end, Lost):
+            return self.lost(flight, end.reason)
+        faults.point(faults.BEFORE_PUBLISH)
+        try:
+            finished = self._finish(job, flight, result, go_on=go_on)
+        except LeaseLost as error:
+            return self.lost(flight, str(error))
+        except StoreUnavailable as error:
+            return self.keep_end(flight, result, error)
+        return self.finished(work, flight, end, result, finished)
+
+    # The steps of an end, for whoever does it in another order ---------------------------------------------------
+    def close_flight(self, work: Work, flight: "Flight", end: ChildEnd, result: Result) -> Result:
+        """The result with the log's place and tail; nothing more is written to it."""
+        log = flight.log
         log.end()
         result = result._replace(log_path=log.path_if_written, log_tail=log.tail())
         log.close()
         if work.tasks is not None:
             if not isinstance(end, Lost):
-                work.tasks.ended(claim, list(flight.steps.values()), result)
-            remove_task_files(self.work_folder, claim.runid)
-        if isinstance(end, Lost):
-            return self._lost(claim, end.reason, started)
-        faults.point(faults.BEFORE_PUBLISH)
-        try:
-            finished = self._finish(job, flight, result, go_on=go_on)
-        except LeaseLost as error:
-            return self._lost(claim, str(error), started)
-        except StoreUnavailable as error:
-            path = keep_for_later(self.work_folder, claim, result, self.store.url)
-            message = f"{result.ending}, but the store is away ({error}); kept in {path}, the next run here records it"
-            return self._outcome(75, "UNREPORTED", claim, message, started)
+                work.tasks.ended(flight.claim, list(flight.steps.values()), result)
+            remove_task_files(self.work_folder, flight.claim.runid)
+        return result
+
+    def finished(self, work: Work, flight: "Flight", end: ChildEnd, result: Result, finished: Finished) -> Outcome:
+        """The end is recorded: show what is published, and tell."""
         faults.point(faults.AFTER_PUBLISH)
+        claim = flight.claim
+        if self.lineage is not None:
+            self.lineage.ended(claim, result)
         if work.published is not None and finished.status == "COMPLETE":
             try:
                 work.published(claim, flight.locations)
             except OSError as error:
-                self.say(f"{job.jobid}/{claim.dataid} is published, but not shown: {error}")
+                self.say(f"{claim.jobid}/{claim.dataid} is published, but not shown: {error}")
         message = "; ".join(part for part in (result.message, finished.note) if part)
-        return self._outcome(exit_code(end, result), finished.status, claim, message, started)
+        return self._outcome(exit_code(end, result), finished.status, flight, message)
+
+    def keep_end(self, flight: "Flight", result: Result, error: StoreUnavailable) -> Outcome:
+        """The end cannot be recorded while the lease lasts: keep it on this host."""
+        path = keep_for_later(self.work_folder, flight.claim, result, self.store.url)
+        if self.lineage is not None:
+            self.lineage.ended(flight.claim, result)
+        message = f"{result.ending}, but the store is away ({error}); kept in {path}, the next run here records it"
+        return self._outcome(75, "UNREPORTED", flight, message)
+
+    def lost(self, flight: "Flight", reason: str) -> Outcome:
+        """Another may have the work by now; nothing of this run was recorded."""
+        if self.lineage is not None:
+            self.lineage.ended(flight.claim, None)
+        return self._outcome(LeaseLost.exit_code, "LEASE_LOST", flight, reason)
 
     def _supervise(
         self, job: Job, work: Work, flight: "Flight", cwd: str, passwords: dict[tuple[str, str], str]
     ) -> ChildEnd:
-        if self.signals.received is not None:
-            return Stopped(self.signals.received, had_started=False)
+        if self.signals.asked is not None:
+            return Stopped(self.signals.asked, had_started=False)
         return supervise(
             self.guard, work.argv(), env=self.environment(job, flight, passwords), cwd=cwd, log=flight.log,
             signals=self.signals, lease_seconds=flight.claim.lease_seconds, lease_from=flight.lease_from,
             renew=lambda: self.renew(flight), timeout_seconds=job.timeout_seconds,
-            on_started=lambda: faults.point(faults.WHILE_RUNNING),
+            on_started=faults.when_running(),
         )  # fmt: skip
 
     def environment(self, job: Job, flight: "Flight", passwords: dict[tuple[str, str], str]) -> dict[str, str]:
@@ -375,32 +399,6 @@ class Runner:
                 is_folder = link.dataset.has_own_runs and not (link.dataset.is_one_file and job.kind == "pipeline")
                 os.makedirs(place if is_folder else os.path.dirname(place), exist_ok=True)
 
-    def _audit(self, work: Work, claim: Claim, end: ChildEnd, locations: Locations) -> Result:
-        match end:
-            case Exited(code=0):
-                try:
-                    return Result(Ending.COMPLETE, 0, "", manifests=work.manifests(claim, locations))
-                except ChecksFailed as failed:
-                    return Result(Ending.FAILED, 0, f"it exited 0, but its data are not right: {failed}")
-                except OSError as error:
-                    place = f" {error.filename}" if error.filename else ""
-                    return Result(Ending.FAILED, 0, f"it exited 0, but an output is not there:{place} {error.strerror}")
-            case Exited(code):
-                reason = work.reason(claim) if work.reason is not None else ""
-                return Result(Ending.FAILED, code, reason or f"it exited {code}")
-            case Killed(number):
-                return Result(Ending.DIED, 128 + number, f"it was killed by signal {number}")
-            case Stopped(number, True) if number == _INTERRUPT:
-                return Result(Ending.FAILED, 128 + number, "interrupted by a person")
-            case Stopped(number):
-                return Result(Ending.HANDED_BACK, 128 + number, f"handed back: the runner got signal {number}")
-            case TimedOut(seconds):
-                return Result(Ending.FAILED, None, f"it ran longer than its timeout of {seconds:g} s and was ended")
-            case NotRun(reason):
-                return Result(Ending.FAILED, None, f"it could not be started: {reason}")
-            case Lost(reason) | GivenBack(reason):
-                return Result(Ending.HANDED_BACK, None, reason)
-
     def _finish(self, job: Job, flight: "Flight", result: Result, *, go_on: bool) -> Finished:
         """Record the end; while the store is away, try again for as long as the lease lasts."""
         claim = flight.claim
@@ -408,7 +406,7 @@ class Runner:
         pause = 0.05
         while True:
             try:
-                go_on = go_on and self.signals.received is None and not self.guard.is_gone
+                go_on = go_on and self.signals.asked is None and not self.guard.is_gone
                 if go_on and (wanted := self.find_next(job)) is not None:
                     lease_from = time.monotonic()
                     finished, taken = self.store.finish_and_claim(claim, result, wanted)
@@ -425,26 +423,15 @@ class Runner:
 
     def _show_rest(self) -> None:
         """Wait until all output is shown: without a claim there is time, unless somebody wants us to stop."""
-        while self.shown.waiting() and self.signals.received is None:
+        while self.shown.waiting() and self.signals.asked is None:
             select.select([self.signals.wake_fd], self.shown.waiting(), [], 1.0)
             self.shown.flush()
 
-    def _lost(self, claim: Claim, reason: str, started: float) -> Outcome:
-        return self._outcome(LeaseLost.exit_code, "LEASE_LOST", claim, reason, started)
-
-    def _outcome(self, code: int, status: str, claim: Claim, message: str, started: float) -> Outcome:
+    def _outcome(self, code: int, status: str, flight: "Flight", message: str) -> Outcome:
         if self._taken is None:
             self._show_rest()
-        return Outcome(code, str(status), claim.jobid, claim.dataid, message, claim.runid, time.monotonic() - started)
-
-
-def exit_code(end: ChildEnd, result: Result) -> int:
-    """0 complete, 128+n ended by a signal, 1 anything else that failed."""
-    if result.ending is Ending.COMPLETE:
-        return 0
-    if isinstance(end, Stopped | Killed):
-        return 128 + end.signal
-    return 1
+        claim, seconds = flight.claim, time.monotonic() - flight.started
+        return Outcome(code, str(status), claim.jobid, claim.dataid, message, claim.runid, seconds)
 
 
 def dataids_read(candidate: Candidate) -> dict[tuple[str, str], str]:

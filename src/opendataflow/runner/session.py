@@ -39,7 +39,10 @@ class Session:
         store = store or open_store(address.store, actor=name, environment=address.environment)
         self.store = store
         self.job: Job = store.get_job(jobid, project=address.project)
-        self.runner = Runner(store, guard, signals, work_folder=address.work, name=name, say=say, out_fd=out_fd)
+        self.runner = Runner(
+            store, guard, signals, work_folder=address.work, name=name, say=say, out_fd=out_fd,
+            openlineage=address.openlineage,
+        )  # fmt: skip
         self.address, self.say, self.signals = address, say, signals
         self._tidied_at = float("-inf")
         self.passwords = find_passwords(link.dataset for link in self.job.links)
@@ -107,7 +110,7 @@ class Session:
             if outcome.runid is not None and outcome.runid % FOLD_EVERY == 0:
                 self._fold()
             can_wait = outcome.runid is None and 10 <= outcome.exit_code <= 14
-            number = self.signals.received
+            number = self.signals.asked
             if can_wait and wait_seconds and number is not None:
                 return outcome._replace(exit_code=128 + number, message=f"stopped waiting: signal {number}")
             if not can_wait or time.monotonic() + pause > give_up:
@@ -126,10 +129,10 @@ class Session:
         while True:
             outcome = self.run(work, dataid=None, wait_seconds=wait_seconds, cwd=cwd, go_on=True)
             yield outcome
-            stopped = outcome.exit_code in (5, 75) or self.signals.received is not None or self.runner.guard.is_gone
+            stopped = outcome.exit_code in (5, 75) or self.signals.asked is not None or self.runner.guard.is_gone
             if outcome.runid is None or (stopped and not self.runner.has_taken):
                 break  # what was already taken is run, or handed back, first
-        number = self.signals.received
+        number = self.signals.asked
         if number is not None and outcome.runid is not None and outcome.exit_code == 0:
             told = f"stopped by signal {number}; nothing more was taken"
             yield Outcome(128 + number, "STOPPED", self.job.jobid, None, told)
@@ -155,7 +158,7 @@ class Session:
             for outcome in warm.run(take):
                 yield outcome
                 give_up, pause = time.monotonic() + wait_seconds, 0.1
-            number = self.signals.received
+            number = self.signals.asked
             if number is not None:
                 told = f"stopped by signal {number}; nothing more was taken"
                 yield Outcome(128 + number, "STOPPED", self.job.jobid, None, told)

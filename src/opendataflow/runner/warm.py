@@ -113,7 +113,7 @@ class WarmRuns:
     @property
     def has_stopped(self) -> bool:
         """True when nothing more may be taken: a signal, a lost guard, or because somebody said so."""
-        return self._stop or self._signals.received is not None or self._guard.is_gone
+        return self._stop or self._signals.asked is not None or self._guard.is_gone
 
     def _has_room(self) -> bool:
         if self.has_stopped or any(run.why_ended is not None for run in self._runs.values()):
@@ -153,8 +153,8 @@ class WarmRuns:
         return over
 
     def _find_obstacle(self, flight: Flight) -> ChildEnd | None:
-        if self._signals.received is not None:
-            return Stopped(self._signals.received, had_started=False)
+        if self._signals.asked is not None:
+            return Stopped(self._signals.asked, had_started=False)
         lease = flight.claim.lease_seconds
         if time.monotonic() >= flight.lease_from + lease - margin_of(lease):
             return Lost(HELD_UP)
@@ -188,7 +188,7 @@ class WarmRuns:
         for fd in log.shown.waiting():
             poll.register(fd, select.POLLOUT)
         beats = [min(run.next_beat, run.give_up_at) for run in self._runs.values()]
-        wait = max(0.0, min(self._kill_at, *beats) - time.monotonic())
+        wait = max(0.0, min(self._kill_at, self._signals.wake_at, *beats) - time.monotonic())
         poll.poll(None if wait == float("inf") else wait * 1000 + 1)
         drain_wakeups(self._signals.wake_fd)
         events = self._guard.events()

@@ -35,8 +35,12 @@ _JOB = [
     "concurrency",
     "strict",
     "catchup",
+    "scaled_to",
+    "braked_to",
+    "max_runs",
     "paused_by",
     "paused_at",
+    "paused_until",
     "expected_upto",
     "modified",
 ]

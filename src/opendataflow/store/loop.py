@@ -5,18 +5,17 @@ round trip; the conformance suite runs over both.
 """
 
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from opendataflow.domain.chunk import ChunkStatus
 from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.ending import decide_end
-from opendataflow.domain.job import Candidate, Job, JobStatus, Link
+from opendataflow.domain.job import Candidate, Job, JobStatus
 from opendataflow.domain.questions import Verdict
 from opendataflow.domain.run import Claim, Ending, Finished, LostRun, Owner, Result, RunStatus
-from opendataflow.errors import ConfigurationError, UsageError
+from opendataflow.errors import LeaseLost, UsageError
+from opendataflow.store.base import BaseStore, Transaction
 from opendataflow.store.rows import (
     Params,
     Row,
@@ -27,11 +26,11 @@ from opendataflow.store.rows import (
     manifest_params,
     new_candidate,
     new_claim,
-    utc_text,
+    new_gates,
     verdict_json,
 )
 
-_T = TypeVar("_T")
+__all__ = ["LoopStore", "Next", "Transaction", "recount_in"]
 PARK_SECONDS = 30.0
 PARK_SECONDS_MAX = 3600.0
 
@@ -46,109 +45,10 @@ class Next(NamedTuple):
     forced: bool = False  # a person takes it against the answers; the inputs that are READY are still locked
 
 
-class Transaction(Protocol):
-    """An open write transaction: run named statements, read their rows."""
-
-    def run(self, name: str, params: Params) -> int: ...
-    def run_many(self, name: str, params: list[Params]) -> None: ...
-    def rows(self, name: str, params: Params) -> list[Row]: ...
-    def next_token(self) -> int:
-        """A number greater than any given out before."""
-        ...
-
-
-class LoopStore(ABC):
+class LoopStore(BaseStore):
     """What a runner needs of a store. Subclasses bring the connection and, where it pays, faster verbs."""
 
-    dialect = ""
-    store_id = ""
-    environment = ""
-    url = ""
-
-    def __init__(self, *, actor: str, clock: Callable[[], float]) -> None:
-        self.actor = actor
-        self.clock = clock
-
-    # What a subclass brings -----------------------------------------------------------------------------------
-    @abstractmethod
-    def read(self, name: str, params: Params, *, file: str = "claims") -> list[Row]:
-        """Rows of one named statement, outside any transaction of ours."""
-
-    @abstractmethod
-    def transaction(self, *, file: str = "claims", actor: str | None = None) -> AbstractContextManager[Transaction]:
-        """One write transaction, recorded under our actor's name; an exception leaves nothing of it."""
-
-    @abstractmethod
-    def bare_transaction(self) -> AbstractContextManager[Transaction]:
-        """A write transaction of the registry's statements before there is a `store` table to sign in."""
-
-    @abstractmethod
-    def script(self, sql: str) -> None:
-        """Run a migration's statements inside the open transaction."""
-
-    @abstractmethod
-    def select(self, sql: str) -> tuple[list[str], list[Row]]:
-        """Columns and rows of a query of the user's, where nothing can be written."""
-
-    @abstractmethod
-    def integrity(self) -> list[str]:
-        """What the database's own check finds wrong; empty when it is sound."""
-
-    def time(self, seconds_from_now: float = 0.0) -> Any:
-        """A moment by the clock that leases use, in the form that statements take."""
-        return utc_text(self.clock() + seconds_from_now)
-
-    @abstractmethod
-    def close(self) -> None:
-        """Let the connection go."""
-
-    def again(self, action: Callable[[], _T]) -> _T:
-        """Do it; where transactions can clash, once more after a clash."""
-        return action()
-
-    # Opening --------------------------------------------------------------------------------------------------
-    def has_tables(self) -> bool:
-        return bool(self.read("has_tables", {}, file="registry")[0][0])
-
-    def check_schema(self, version: int) -> None:
-        """Raise ConfigurationError unless the store's schema is the one this version works with."""
-        rows = self.read("get_store", {}) if self.has_tables() else []
-        if not rows:
-            raise ConfigurationError(f"the store {self.url} is empty; run `dataflow apply`")
-        self.store_id, self.environment, found = rows[0]
-        if found != version:
-            step = "run `dataflow db upgrade`" if found < version else "install a newer opendataflow"
-            raise ConfigurationError(f"the store {self.url} has schema {found}, this version needs {version}; {step}")
-
-    def check_environment(self, environment: str) -> None:
-        if self.environment != environment:
-            raise ConfigurationError(
-                f"the store {self.url} belongs to environment {self.environment!r}, not {environment!r}; "
-                "set DATAFLOW_ENV or DATAFLOW_STORE so that both agree"
-            )
-
-    # Jobs -----------------------------------------------------------------------------------------------------
-    def get_job(self, jobid: str, *, project: str | None = None) -> Job:
-        """The job with its datasets, or raise UsageError that names the next step."""
-        rows = self.read("find_job", {"jobid": jobid, "project": project})
-        if not rows:
-            raise UsageError(
-                f"job {jobid!r} is not registered; "
-                "add it to project.yml under jobs or pipelines and run `dataflow apply`"
-            )
-        if len(rows) > 1:
-            owners = ", ".join(sorted(str(row[0]) for row in rows))
-            raise UsageError(f"several projects have a job {jobid!r}: {owners}; set DATAFLOW_PROJECT to one of them")
-        row = rows[0]
-        links = tuple(
-            Link(itemtype, Dataset(*dataset), map_)
-            for itemtype, map_, *dataset in self.read("links_of", {"project": row[0], "jobid": jobid})
-        )
-        return Job(*row[:4], json.loads(row[4]), *row[5:], links)  # type: ignore[call-arg]
-
-    def has_job(self, jobid: str, *, project: str | None = None) -> bool:
-        return bool(self.read("find_job", {"jobid": jobid, "project": project}))
-
+    # Expecting ------------------------------------------------------------------------------------------------
     def expect(self, job: Job, dataids: Iterable[str]) -> None:
         """Give every expected dataid its row; rows that are there stay as they are."""
         last = None
@@ -232,9 +132,29 @@ class LoopStore(ABC):
         """The lowest dataid that could be claimed now (or the one `offset` places after it)."""
         return _first(self.list_claimable(job, limit=1, offset=offset))
 
-    def list_claimable(self, job: Job, *, limit: int, offset: int = 0) -> list[Candidate]:
-        """The lowest dataids that could be claimed now, in order."""
-        return self._find_candidates("next_claimable", job, {"limit": limit, "offset": offset})
+    def list_claimable(self, job: Job, *, limit: int, offset: int = 0, ending: int = 0) -> list[Candidate]:
+        """The lowest dataids that could be claimed now, in order: none while the job is paused or its limits are full.
+
+        `ending`: how many live runs of the job the caller ends before it claims.
+        """
+        return self._find_candidates("next_claimable", job, {"limit": limit, "offset": offset, "ending": ending})
+
+    def list_claimable_all(
+        self, jobs: Sequence[Job], per_job: int, *, ending: Mapping[tuple[str, str], int] | None = None
+    ) -> dict[tuple[str, str], list[Candidate]]:
+        """The lowest claimable dataids of many jobs, by project and job; jobs without any are left out.
+
+        Of no job more than its limits leave room for, once those runs of it have ended that the caller is `ending`.
+        """
+        found = {}
+        for job in jobs:
+            key = (job.project, job.jobid)
+            ends = (ending or {}).get(key, 0)
+            rooms = self.read("room_of", {"project": job.project, "jobid": job.jobid})
+            limit = min(per_job, rooms[0][0] + ends) if rooms else 0
+            if limit > 0 and (candidates := self.list_claimable(job, limit=limit, ending=ends)):
+                found[key] = candidates
+        return found
 
     def find_candidate(self, job: Job, dataid: str) -> Candidate | None:
         """The dataid as it stands, or None when it has no row."""
@@ -248,16 +168,20 @@ class LoopStore(ABC):
         return _first(self._find_candidates("lowest_failed", job, {}))
 
     def _find_candidates(self, name: str, job: Job, extra: Params) -> list[Candidate]:
-        of_job = {"project": job.project, "jobid": job.jobid}
+        of_job = {"project": job.project, "jobid": job.jobid, "now": self.time()}
         rows = self.read(name, {**of_job, **extra})
-        running = self.read("running_of", of_job)[0][0] if rows and job.concurrency is not None else 0
-        # What can be claimed belongs to a job that is not held as a whole.
-        paused = self.read("paused_by", of_job)[0][0] or "" if rows and name != "next_claimable" else ""
-        earlier = self.read("lowest_open", of_job)[0][0] if rows and job.strict else None
+        if not rows:
+            return []
+        # What can be claimed belongs to a job that is not paused and has room under its limits; the claim looks again.
+        pauses, limits = new_gates(self.read("gates_of", of_job)) if name != "next_claimable" else ((), None)
+        earlier = self.read("lowest_open", of_job)[0][0] if job.strict else None
         return [
-            new_candidate(job, row, self._facts(job, row, {**of_job, "dataid": row[0]}), running, paused, earlier)
+            new_candidate(
+                job, row, self._facts(job, row, {**of_job, "dataid": row[0]}),
+                pauses=pauses, limits=limits, earlier=earlier,
+            )
             for row in rows
-        ]
+        ]  # fmt: skip
 
     def _facts(self, job: Job, _row: Row, of_dataid: Params) -> list[Row]:
         """The rows of a candidate's input and output chunks."""
@@ -284,8 +208,6 @@ class LoopStore(ABC):
         for output in candidate.outputs:
             if tx.rows("is_output_read", key_params(output.key)):
                 return None
-        if job.concurrency is not None and tx.rows("running_of", key)[0][0] >= job.concurrency:
-            return None
         runid = tx.next_token()
         attempt, deaths = candidate.attempts + 1, candidate.deaths
         # One set of values for both statements. Plain int and str: a bool or an enum goes the long way into SQLite.
@@ -322,11 +244,24 @@ class LoopStore(ABC):
     def renew(self, claim: Claim, *, log_path: str | None = None, log_tail: str | None = None) -> None:
         """Extend the lease and keep the log's tail, or raise LeaseLost."""
         with self.transaction() as tx:
-            kept = tx.run("renew", {**claim_key(claim), "lease_until": self.time(claim.lease_seconds)})
-            if not kept:
-                raise lease_lost(claim)
-            if log_tail is not None:
-                tx.run("save_tail", {"runid": claim.runid, "log_tail": log_tail, "log_path": log_path})
+            lost = self._renew_in(tx, claim, log_path, log_tail)
+        if lost is not None:
+            raise lost
+
+    def renew_many(self, beats: Sequence[tuple[Claim, str | None, str | None]]) -> list[LeaseLost | None]:
+        """As `renew` for many claims with their logs' paths and tails (None: as it was), in one transaction.
+
+        Those that have lost their lease are told so in their place; the others are renewed.
+        """
+        with self.transaction() as tx:
+            return [self._renew_in(tx, *beat) for beat in beats]
+
+    def _renew_in(self, tx: Transaction, claim: Claim, log_path: str | None, log_tail: str | None) -> LeaseLost | None:
+        if not tx.run("renew", {**claim_key(claim), "lease_until": self.time(claim.lease_seconds)}):
+            return lease_lost(claim)
+        if log_tail is not None:
+            tx.run("save_tail", {"runid": claim.runid, "log_tail": log_tail, "log_path": log_path})
+        return None
 
     # Ending ---------------------------------------------------------------------------------------------------
     def finish(self, claim: Claim, result: Result) -> Finished:
@@ -345,6 +280,25 @@ class LoopStore(ABC):
         with self.transaction() as tx:
             now = self.time()
             return self._finish_in(tx, claim, result, now), self._claim_in(tx, wanted, now)
+
+    def finish_and_claim_many(
+        self, ends: Sequence[tuple[Claim, Result]], wanted: Sequence["Next"]
+    ) -> tuple[list[Finished | LeaseLost], list[Claim | None]]:
+        """Ends as `finish` and claims as `claim` make them, all in one transaction; either may be empty.
+
+        Each is exact by itself: a run that had lost its lease changes nothing and is told as LeaseLost in its place,
+        a dataid that moved as None, and the others are as if it had not been there.
+        """
+        with self.transaction() as tx:
+            now = self.time()
+            ended = [self._end_in(tx, claim, result, now) for claim, result in ends]
+            return ended, [self._claim_in(tx, one, now) for one in wanted]
+
+    def _end_in(self, tx: Transaction, claim: Claim, result: Result, now: Any) -> Finished | LeaseLost:
+        try:
+            return self._finish_in(tx, claim, result, now)
+        except LeaseLost as lost:  # raised before anything is changed
+            return lost
 
     def _finish_in(self, tx: Transaction, claim: Claim, result: Result, now: Any = None) -> Finished:
         key = claim_key(claim)

@@ -9,7 +9,7 @@ from opendataflow.domain.questions import CODES, Question
 from opendataflow.domain.registration import Registration
 from opendataflow.domain.transitions import JobEvent, next_job_status
 from opendataflow.errors import Refused, UsageError
-from opendataflow.store.loop import LoopStore, Transaction
+from opendataflow.store.loop import LoopStore
 from opendataflow.store.rows import Params, Row, utc_text
 from opendataflow.store.tally import fold_tally
 
@@ -18,6 +18,7 @@ PAGE = 1_000  # runs that a look reads at first, four times as many each time af
 LOOK_AT = 50_000  # runs of other jobs that it passes over before it says so
 BATCH = 2_000  # rows that one transaction of `history clean` looks at: some tens of milliseconds
 LONGEST_RUN_DAYS = 7  # a run that began longer before a window is not looked for in it
+NEARLY = 1_000  # changes of the same moment whose numbers may not be in the order of their times
 NEWEST = 2**62
 _CASCADED = frozenset({JobStatus.COMPLETE, JobStatus.FAILED, JobStatus.RUNNING})
 _RUN = (
@@ -80,13 +81,18 @@ def _as_runs(rows: list[Row]) -> list[dict[str, Any]]:
 
 def first_run_since(store: LoopStore, moment: str) -> int:
     """The number from which on runs began at that moment or later. Both grow together, so a few seeks find it."""
-    low, high = store.read("run_bounds", {}, file=FILE)[0]
+    return first_since(store, "run", moment)
+
+
+def first_since(store: LoopStore, table: str, moment: str) -> int:
+    """The same for `run` or `history`."""
+    low, high = store.read(f"{table}_bounds", {}, file=FILE)[0]
     if low is None:
         return 0
     high += 1
     while low < high:
         middle = (low + high) // 2
-        rows = store.read("run_from", {"runid": middle, "moment": moment}, file=FILE)
+        rows = store.read(f"{table}_from", {"number": middle, "moment": moment}, file=FILE)
         if rows and rows[0][1]:
             low = rows[0][0] + 1
         else:
@@ -123,31 +129,42 @@ def find_ran(store: LoopStore, *, project: str, jobid: str | None, since: float,
 
 def resubmit(
     store: LoopStore, keys: Iterable[Key], *, only: frozenset[JobStatus] | None = None, cascade: bool = False,
-    dry_run: bool = False,
+    downstream: bool = False, dry_run: bool = False,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Set RESUBMIT on the dataids, all or none; returns what became of each.
 
-    With `only`, those that are in another status by now are left. With `cascade`, also what read their outputs, and
-    what read that.
+    With `only`, those that are in another status by now are left. With `cascade`, what read their outputs follows when
+    they are published, if they came out different from what was read, and so on; a dry run lists who that could be.
+    With `downstream`, everything that read them, and so on, is set to RESUBMIT at once.
     """
     roots = list(keys)
     if dry_run:
-        return list(_spread(lambda name, params: store.read(name, params, file=FILE), None, roots, only, cascade))
+        read = reader(store)
+        return list(_spread(read, None, roots, only, cascade=cascade, downstream=downstream))
 
     def change() -> list[dict[str, Any]]:
         with store.transaction(file=FILE) as tx:
-            return list(_spread(tx.rows, lambda key: _set_resubmit(store, tx, key), roots, only, cascade))
+
+            def write(key: Key) -> None:
+                tx.run("resubmit", {**key._asdict(), "now": store.time()})
+                if cascade:
+                    tx.run("have_readers_follow", key._asdict())
+
+            # The readers of a quiet cascade are not looked at before there is something to compare.
+            return list(_spread(tx.rows, write, roots, only, cascade=False, downstream=downstream))
 
     return store.again(change)
 
 
-def _set_resubmit(store: LoopStore, tx: Transaction, key: Key) -> None:
-    tx.run("resubmit", {**key._asdict(), "now": store.time()})
+def reader(store: LoopStore) -> Read:
+    """Reads this file's statements outside any transaction."""
+    return lambda name, params: store.read(name, params, file=FILE)
 
 
 def _spread(
-    rows: Read, write: Callable[[Key], None] | None, roots: list[Key], only: frozenset[JobStatus] | None, cascade: bool
-) -> Iterator[dict[str, Any]]:
+    rows: Read, write: Callable[[Key], None] | None, roots: list[Key], only: frozenset[JobStatus] | None, *,
+    cascade: bool, downstream: bool,
+) -> Iterator[dict[str, Any]]:  # fmt: skip
     """A dataid is closed before its readers are looked at: whoever claims later finds it closed."""
     queue = deque(roots)
     seen, first = set(roots), set(roots)
@@ -168,18 +185,25 @@ def _spread(
             if write is not None:
                 write(key)
                 after, again = (row := rows("row_of", key._asdict())[0])[0], bool(row[1])
-            yield {**key._asdict(), "before": str(status), "status": after, "again": again, "cascade": not is_root}
+            if_changed = not is_root and not downstream
+            yield {
+                **key._asdict(), "before": str(status), "status": after, "again": again, "cascade": not is_root,
+                "if_changed": if_changed,
+            }  # fmt: skip
         elif is_root:
             continue  # it moved on meanwhile
-        if cascade:
-            for reader in _readers(rows, key, links):
-                if reader not in seen:
-                    seen.add(reader)
-                    queue.append(reader)
+        if cascade or downstream:
+            for one in find_readers(rows, key, links):
+                if one not in seen:
+                    seen.add(one)
+                    queue.append(one)
 
 
-def _readers(rows: Read, key: Key, links: dict[tuple[str, str], list[Row]]) -> Iterator[Key]:
-    """The dataids that read the outputs of this one, whichever way their inputs are mapped."""
+def find_readers(rows: Read, key: Key, links: dict[tuple[str, str], list[Row]]) -> Iterator[Key]:
+    """The dataids that read the outputs of this one, whichever way their inputs are mapped.
+
+    `links` keeps what was found of a job's readers from call to call.
+    """
     of_job = (key.project, key.jobid)
     if of_job not in links:
         links[of_job] = rows("readers_of_job", {"project": key.project, "jobid": key.jobid})
@@ -319,6 +343,9 @@ def clean_history(
         with store.transaction(file=FILE) as tx:
             fold_tally(tx)  # the counts live on what is deleted here
             newest = tx.rows("folded_history", {})[0][0]
+    if before is not None:  # what is younger has higher numbers, and is not even looked at
+        newest_run = min(newest_run, first_run_since(store, before))
+        newest = min(newest, first_since(store, "history", before) + NEARLY)
     for deleted in _clean(store, "run", "runs", what, newest_run, dry_run):
         yield Cleaned(deleted, 0)
     # The newest change stays: SQLite would give its number again, and the tally would miss what comes next.

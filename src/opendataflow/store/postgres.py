@@ -1,7 +1,8 @@
 """The team's store: PostgreSQL. Claim and finish are one function call each; leases use the database's clock."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+import select
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -15,10 +16,19 @@ from opendataflow.domain.ending import End, decide_ends
 from opendataflow.domain.job import Candidate, Job
 from opendataflow.domain.questions import Verdict
 from opendataflow.domain.run import Claim, Ending, Finished, LostRun, Owner, Result, RunStatus
-from opendataflow.errors import ConfigurationError, StoreUnavailable, UsageError
+from opendataflow.errors import ConfigurationError, LeaseLost, StoreUnavailable, UsageError
 from opendataflow.store.loop import LoopStore, Next
 from opendataflow.store.open import without_password
-from opendataflow.store.rows import Params, Row, claim_key, inputs_read, lease_lost, new_claim, verdict_json
+from opendataflow.store.rows import (
+    Params,
+    Row,
+    claim_key,
+    inputs_read,
+    lease_lost,
+    new_candidate,
+    new_claim,
+    verdict_json,
+)
 from opendataflow.store.statements import statements
 
 CONNECT_SECONDS = 10
@@ -65,6 +75,8 @@ class PostgresStore(LoopStore):
         self._address = url
         self._open: psycopg.Connection[Any] | None = None
         self._cursor: psycopg.Cursor[Any] | None = None
+        self._listens: psycopg.Connection[Any] | None = None
+        self._news = False
         try:
             self._options = str(conninfo_to_dict(url).get("options") or "")
         except psycopg.ProgrammingError:  # its text may repeat a piece of the password
@@ -150,6 +162,44 @@ class PostgresStore(LoopStore):
     def integrity(self) -> list[str]:
         return []  # PostgreSQL checks its own pages
 
+    # News of work ---------------------------------------------------------------------------------------------
+    def has_news(self) -> bool:
+        with self._explained():
+            self._hear(self._listening())
+        found, self._news = self._news, False
+        return found
+
+    def wait_for_news(self, seconds: float, wake_fd: int | None = None) -> bool:
+        if self.has_news():
+            return True
+        with self._explained():
+            said = self._listening().fileno()
+        readable, _, _ = select.select([said] if wake_fd is None else [said, wake_fd], [], [], max(seconds, 0.0))
+        return said in readable and self.has_news()
+
+    def news_fd(self) -> int | None:
+        with self._explained():
+            return self._listening().fileno()
+
+    def _listening(self) -> "psycopg.Connection[Any]":
+        """The connection, listening; what was said before it did is news, as nobody heard it."""
+        connection = self._connected()
+        if self._listens is not connection:
+            connection.add_notify_handler(self._told)
+            connection.execute(statements("postgres", "workers")["listen"])
+            self._listens, self._news = connection, True
+        return connection
+
+    def _told(self, _notify: object) -> None:
+        self._news = True
+
+    def _hear(self, connection: "psycopg.Connection[Any]") -> None:
+        """Take what has come since the last statement; a connection that was cut raises."""
+        if select.select([connection.fileno()], [], [], 0)[0]:
+            connection.pgconn.consume_input()
+            while connection.pgconn.notifies() is not None:
+                self._news = True
+
     # The hot verbs, each one round trip ------------------------------------------------------------------------
     def _facts(self, _job: Job, row: Row, _of_dataid: Params) -> list[Row]:
         return json.loads(row[8])  # type: ignore[no-any-return]
@@ -168,6 +218,48 @@ class PostgresStore(LoopStore):
         ends = decide_ends(claim, result.ending)
         row = self._call("finish_and_claim", (*_finish_request(claim, result, ends), *_claim_request(wanted)))
         return _finished(claim, ends, row[:2]), _claimed(wanted, row[2:])
+
+    def finish_and_claim_many(
+        self, ends: Sequence[tuple[Claim, Result]], wanted: Sequence[Next]
+    ) -> tuple[list[Finished | LeaseLost], list[Claim | None]]:
+        if not ends and not wanted:
+            return [], []
+        decided = [decide_ends(claim, result.ending) for claim, result in ends]
+        # Two publishers move the counters of the same consumers in the same order, or they would wait for each other.
+        order = sorted(range(len(ends)), key=lambda at: ends[at][0].dataid)
+        requests = [_finish_request(*ends[at], decided[at])[0] for at in order]
+        claims = [_claim_request(one) for one in wanted]
+        params = (_array(requests), _array(claim for claim, _ in claims), [answers for _, answers in claims])
+        sql = statements("postgres", "claims")["finish_and_claim_many"]
+        rows = self.again(lambda: self._hot_cursor().execute(sql, params).fetchall())
+        ended: list[Finished | LeaseLost] = [lease_lost(claim) for claim, _ in ends]
+        for at, row in zip(order, rows, strict=False):
+            ended[at] = _ended(ends[at][0], decided[at], row[:2])
+        return ended, [_claimed(one, row[2:]) for one, row in zip(wanted, rows[len(ends) :], strict=True)]
+
+    def renew_many(self, beats: Sequence[tuple[Claim, str | None, str | None]]) -> list[LeaseLost | None]:
+        if not beats:
+            return []
+        held = [
+            {**claim_key(claim), "lease": claim.lease_seconds, "log_path": path, "log_tail": tail}
+            for claim, path, tail in beats
+        ]
+        rows = self.again(lambda: self.read("renew_many", {"beats": json.dumps(held)}, file="workers"))
+        kept = {row[0] for row in rows}
+        return [None if claim.runid in kept else lease_lost(claim) for claim, _, _ in beats]
+
+    def list_claimable_all(
+        self, jobs: Sequence[Job], per_job: int, *, ending: Mapping[tuple[str, str], int] | None = None
+    ) -> dict[tuple[str, str], list[Candidate]]:
+        known = {(job.project, job.jobid): job for job in jobs}
+        asked = [{"project": key[0], "jobid": key[1], "ending": (ending or {}).get(key, 0)} for key in known]
+        found: dict[tuple[str, str], list[Candidate]] = {}
+        params = {"jobs": json.dumps(asked), "limit": per_job}
+        for project, jobid, earlier, *row in self.read("claimable_of_all", params) if asked else []:
+            job = known[project, jobid]
+            candidate = new_candidate(job, row, self._facts(job, row, {}), earlier=earlier)
+            found.setdefault((project, jobid), []).append(candidate)
+        return found
 
     # Clashes of the slower verbs are done again too.
     def wake_parked(self) -> None:
@@ -250,7 +342,6 @@ def _claim_request(wanted: Next) -> tuple[str, str]:
                 "guard_pid": owner.guard_pid,
                 "guard_started": owner.guard_started,
                 "lease_seconds": job.lease_seconds,
-                "concurrency": job.concurrency,
             }
         ),
         verdict_json(verdict),
@@ -292,12 +383,23 @@ def _finish_request(claim: Claim, result: Result, ends: tuple[End, End]) -> tupl
 
 
 def _finished(claim: Claim, ends: tuple[End, End], row: Row) -> Finished:
+    ended = _ended(claim, ends, row)
+    if isinstance(ended, LeaseLost):
+        raise ended
+    return ended
+
+
+def _ended(claim: Claim, ends: tuple[End, End], row: Row) -> Finished | LeaseLost:
     case, earlier = row
     if case is not None:
         return Finished(ends[case].status, ends[case].note)
     if earlier is not None and earlier not in (RunStatus.RUNNING, RunStatus.LOST):
         return Finished(earlier, "recorded before")
-    raise lease_lost(claim)
+    return lease_lost(claim)
+
+
+def _array(texts: Iterable[str]) -> str:
+    return f"[{', '.join(texts)}]"
 
 
 def _escaped(value: str) -> str:

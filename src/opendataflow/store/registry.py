@@ -55,12 +55,31 @@ def apply(store: LoopStore, wanted: Registration, *, now: datetime.datetime, dry
                     tx.run("forget_inputs", {**of, "jobid": job.jobid, "dataid": None})
                     tx.run("unmap", {**of, "jobid": job.jobid})
                 recount_in(tx, {**of, "jobid": job.jobid}, None)
+        _apply_limits(tx, wanted, changes)
         if dry_run:
             raise _DryRun(changes)
     for job in wanted.jobs:
         if any(link.map not in ("same", "full") for link in job.links):
             store.map_new(store.get_job(job.jobid, project=wanted.project))
     return changes
+
+
+def _apply_limits(tx: Transaction, wanted: Registration, changes: list[str]) -> None:
+    known = {name: (declared, project) for name, declared, project in tx.rows("declared_limits", {})}
+    for name, limit in wanted.limits:
+        declared, project = known.get(name, (None, wanted.project))
+        if project != wanted.project:
+            raise ConfigurationError(
+                f"limits.{name}: project {project} has declared {declared} for this connection; let one of them say it"
+            )
+        if declared != limit:
+            tx.run("declare_limit", {"name": name, "declared": limit, "project": wanted.project})
+            changes.append(f"{'+' if declared is None else '~'} limit {name}")
+    for name, (_, project) in sorted(known.items()):
+        if project == wanted.project and name not in dict(wanted.limits):
+            tx.run("undeclare_limit", {"name": name})
+            tx.run("forget_limit", {"name": name})
+            changes.append(f"- limit {name}")
 
 
 class _DryRun(Exception):

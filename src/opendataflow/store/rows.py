@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from opendataflow.domain.chunk import ChunkKey, ChunkStatus, Input, Manifest, Output
-from opendataflow.domain.job import Candidate, Job, JobStatus
+from opendataflow.domain.job import Candidate, Job, JobStatus, Limit, Pause
 from opendataflow.domain.questions import Verdict
 from opendataflow.domain.run import Claim
 from opendataflow.errors import LeaseLost
@@ -27,9 +27,19 @@ def utc_text(seconds: float) -> str:
     return f"{_utc_second(whole)}.{int((seconds - whole) * 1000):03d}Z"
 
 
+def new_gates(rows: list[Row]) -> tuple[tuple[Pause, ...], tuple[Limit, ...]]:
+    """What stands between a job and its next run: pauses, and limits."""
+    pauses = tuple(Pause(name, by, until) for kind, name, by, until, *_ in rows if kind == "pause")
+    limits = (
+        Limit(kind, name, most, running, why or "") for kind, name, why, _, most, running in rows if kind != "pause"
+    )
+    return pauses, tuple(limits)
+
+
 def new_candidate(
-    job: Job, row: Row, facts: list[Row], running: int, paused_by: str = "", earlier: str | None = None
-) -> Candidate:
+    job: Job, row: Row, facts: list[Row], *, pauses: tuple[Pause, ...] = (), limits: tuple[Limit, ...] | None = None,
+    earlier: str | None = None,
+) -> Candidate:  # fmt: skip
     dataid, status, waiting, attempts, deaths, parked_until, owner, lease_until = row[:8]
     inputs, outputs = [], []
     for itemtype, project, datasetid, of_dataid, chunk, *rest, readers in facts:
@@ -38,9 +48,10 @@ def new_candidate(
             inputs.append(Input(key, state, *rest))
         else:
             outputs.append(Output(key, state, readers or ""))
+    running = next((limit.running for limit in limits or () if limit.kind == "job"), 0)
     return Candidate(
         job.jobid, dataid, JobStatus(status), waiting, attempts, parked_until, owner, lease_until, running,
-        tuple(inputs), tuple(outputs), paused_by, earlier, deaths,
+        tuple(inputs), tuple(outputs), pauses, earlier, deaths, limits,
     )  # fmt: skip
 
 

@@ -4,9 +4,10 @@ import functools
 import operator
 import os
 import re
+import select
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +19,7 @@ from opendataflow.store.statements import statements
 
 BUSY_SECONDS = 60.0
 CACHE_KIB = 16 * 1024  # the upper levels of the indexes of a few million chunks
+LOOK_SECONDS = (0.02, 0.25)  # between two looks at whether others wrote: at first, and at last
 _NAME_OR_TEXT = re.compile(r":(\w+)|'[^']*'")
 
 
@@ -105,6 +107,7 @@ class SqliteStore(LoopStore):
     def __init__(self, path: str, *, actor: str, clock: Callable[[], float], must_exist: bool = True) -> None:
         super().__init__(actor=actor, clock=clock)
         self.url = f"sqlite:///{path}"
+        self._version: int | None = None
         if not os.path.exists(path):
             if must_exist:
                 raise StoreUnavailable(f"there is no store at {path}; run `dataflow apply` to make it")
@@ -129,13 +132,47 @@ class SqliteStore(LoopStore):
 
     def _find_candidates(self, name: str, job: Job, extra: Params) -> list[Candidate]:
         """As in the base, from one snapshot: which also saves locking and unlocking the file for every statement."""
+        if self._connection.in_transaction:
+            return super()._find_candidates(name, job, extra)
         with _explained(self.url):
             self._cursor.execute("BEGIN")
         try:
             return super()._find_candidates(name, job, extra)
         finally:
-            if self._connection.in_transaction:  # some errors end it by themselves
-                self._cursor.execute("ROLLBACK")
+            self._end_snapshot()
+
+    def list_claimable_all(
+        self, jobs: Sequence[Job], per_job: int, *, ending: Mapping[tuple[str, str], int] | None = None
+    ) -> dict[tuple[str, str], list[Candidate]]:
+        """As in the base, from one snapshot."""
+        with _explained(self.url):
+            self._cursor.execute("BEGIN")
+        try:
+            return super().list_claimable_all(jobs, per_job, ending=ending)
+        finally:
+            self._end_snapshot()
+
+    def _end_snapshot(self) -> None:
+        if self._connection.in_transaction:  # some errors end it by themselves
+            self._cursor.execute("ROLLBACK")
+
+    # News of work: whether anybody else has written to the file -----------------------------------------------
+    def has_news(self) -> bool:
+        with _explained(self.url):
+            version = int(self._cursor.execute("PRAGMA data_version").fetchone()[0])
+        found, self._version = version != self._version, version
+        return found
+
+    def wait_for_news(self, seconds: float, wake_fd: int | None = None) -> bool:
+        give_up = time.monotonic() + seconds
+        pause, longest = LOOK_SECONDS
+        while not self.has_news():
+            left = give_up - time.monotonic()
+            woken = select.select([wake_fd] if wake_fd is not None else [], [], [], max(0.0, min(pause, left)))[0]
+            if woken or left <= 0:
+                return False
+            pause = min(pause * 1.5, longest)
+        return True
 
     def transaction(self, *, file: str = "claims", actor: str | None = None) -> _SqliteTransaction:
         named = statements("sqlite", "claims")

@@ -45,8 +45,10 @@ SELECT s.dataid, s.status, s.waiting, s.attempts, s.deaths, s.parked_until, s.ow
 FROM (SELECT * FROM job_status s
       WHERE s.project = %(project)s AND s.jobid = %(jobid)s
         AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting <= 0 AND s.parked_until IS NULL
-        AND (SELECT shared_waiting FROM job
-             WHERE project = %(project)s AND jobid = %(jobid)s AND paused_by IS NULL) <= 0
+        AND (SELECT shared_waiting FROM job_gate
+             WHERE project = %(project)s AND jobid = %(jobid)s AND room + %(ending)s > 0
+               AND (paused_by IS NULL OR paused_until <= statement_timestamp())
+               AND (all_paused_by IS NULL OR all_paused_until <= statement_timestamp())) <= 0
         AND NOT EXISTS (
             SELECT 1 FROM job_dataset o JOIN datastatus r
                 ON r.project = o.dataset_project AND r.datasetid = o.datasetid AND r.dataid = s.dataid
@@ -89,8 +91,62 @@ FROM (SELECT * FROM job_status
       ORDER BY sortkey, dataid LIMIT 1) s
      CROSS JOIN LATERAL chunk_facts(s.project, s.jobid, s.dataid) f
 
--- name: running_of
-SELECT count(*) FROM job_status WHERE project = %(project)s AND jobid = %(jobid)s AND status = 'RUNNING'
+-- name: claimable_of_all
+-- The same for many jobs, of each no more than its limits leave room for.
+SELECT w.project, w.jobid, CASE g.strict WHEN 1 THEN lowest_open(w.project, w.jobid) END,
+       s.dataid, s.status, s.waiting, s.attempts, s.deaths, s.parked_until, s.owner, s.lease_until, f.facts
+FROM jsonb_to_recordset(%(jobs)s) AS w (project text, jobid text, ending integer)
+     JOIN LATERAL (SELECT strict, room FROM job_gate
+                   WHERE project = w.project AND jobid = w.jobid AND shared_waiting <= 0
+                     AND (paused_by IS NULL OR paused_until <= statement_timestamp())
+                     AND (all_paused_by IS NULL OR all_paused_until <= statement_timestamp())) g ON true
+     CROSS JOIN LATERAL (
+         SELECT * FROM job_status s
+         WHERE s.project = w.project AND s.jobid = w.jobid
+           AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting <= 0 AND s.parked_until IS NULL
+           AND NOT EXISTS (
+               SELECT 1 FROM job_dataset o JOIN datastatus r
+                   ON r.project = o.dataset_project AND r.datasetid = o.datasetid AND r.dataid = s.dataid
+                      AND r.locktype = 'IN' AND r.status = 'RUNNING'
+               WHERE o.project = w.project AND o.jobid = w.jobid AND o.itemtype = 'OUT')
+         ORDER BY s.sortkey, s.dataid LIMIT greatest(least(%(limit)s::integer, g.room + w.ending), 0)) s
+     CROSS JOIN LATERAL chunk_facts(s.project, s.jobid, s.dataid) f
+ORDER BY w.project, w.jobid, s.sortkey, s.dataid
+
+-- name: gates_of
+-- What stands between a job and its next run, whichever dataid: pauses, and limits with what counts for them.
+SELECT 'pause', j.jobid, j.paused_by, j.paused_until, 0, 0 FROM job j
+WHERE j.project = %(project)s AND j.jobid = %(jobid)s AND j.paused_by IS NOT NULL
+  AND (j.paused_until IS NULL OR j.paused_until > from_now(%(now)s))
+UNION ALL
+SELECT 'pause', '', t.paused_by, t.paused_until, 0, 0 FROM store t
+WHERE t.paused_by IS NOT NULL AND (t.paused_until IS NULL OR t.paused_until > from_now(%(now)s))
+UNION ALL
+SELECT 'job', j.jobid,
+       (SELECT h.what || 'd by ' || h.actor || CASE h.reason WHEN '' THEN '' ELSE ': ' || h.reason END
+        FROM limit_history h
+        WHERE h.project = j.project AND h.jobid = j.jobid AND h.connection = ''
+          AND h.what = CASE j.max_runs WHEN coalesce(j.scaled_to, j.concurrency) THEN
+                                CASE WHEN j.scaled_to IS NOT NULL THEN 'scale' END ELSE 'brake' END
+        ORDER BY h.id DESC LIMIT 1),
+       NULL, j.max_runs,
+       (SELECT count(*) FROM job_status s
+        WHERE s.project = j.project AND s.jobid = j.jobid AND s.status = 'RUNNING')
+FROM job j WHERE j.project = %(project)s AND j.jobid = %(jobid)s AND j.max_runs IS NOT NULL
+UNION ALL
+SELECT 'connection', c.name,
+       (SELECT h.what || 'd by ' || h.actor || CASE h.reason WHEN '' THEN '' ELSE ': ' || h.reason END
+        FROM limit_history h
+        WHERE h.project = '' AND h.jobid = '' AND h.connection = c.name AND h.what = 'scale' AND c.scaled_to IS NOT NULL
+        ORDER BY h.id DESC LIMIT 1),
+       NULL, c.max_runs,
+       (SELECT count(*) FROM job_status s
+        WHERE s.status = 'RUNNING' AND EXISTS (SELECT 1 FROM job_connection u
+                                               WHERE u.project = s.project AND u.jobid = s.jobid AND u.name = c.name))
+FROM connection_limit c
+WHERE c.max_runs IS NOT NULL
+  AND EXISTS (SELECT 1 FROM job_connection u
+              WHERE u.project = %(project)s AND u.jobid = %(jobid)s AND u.name = c.name OFFSET 0)
 
 -- name: claim
 SELECT * FROM claim_run(%s, %s)
@@ -100,6 +156,9 @@ SELECT * FROM finish_run(%s)
 
 -- name: finish_and_claim
 SELECT * FROM finish_and_claim(%s, %s, %s)
+
+-- name: finish_and_claim_many
+SELECT * FROM finish_and_claim_many(%s, %s, %s)
 
 -- name: insert_manifest
 INSERT INTO data_manifest (project, datasetid, dataid, version, location, files, bytes, rows, schema, fingerprint,
@@ -182,9 +241,6 @@ ON CONFLICT (project, jobid, dataid) DO NOTHING
 
 -- name: lowest_open
 SELECT lowest_open(%(project)s, %(jobid)s)
-
--- name: paused_by
-SELECT paused_by FROM job WHERE project = %(project)s AND jobid = %(jobid)s
 
 -- name: unmapped
 SELECT dataid FROM job_status WHERE project = %(project)s AND jobid = %(jobid)s AND unmapped = 1

@@ -36,7 +36,13 @@ ORDER BY runid DESC LIMIT %(limit)s
 SELECT (SELECT min(runid) FROM run), (SELECT max(runid) FROM run)
 
 -- name: run_from
-SELECT runid, claimed_at < %(moment)s::timestamptz FROM run WHERE runid >= %(runid)s ORDER BY runid LIMIT 1
+SELECT runid, claimed_at < %(moment)s::timestamptz FROM run WHERE runid >= %(number)s ORDER BY runid LIMIT 1
+
+-- name: history_bounds
+SELECT (SELECT min(id) FROM history), (SELECT max(id) FROM history)
+
+-- name: history_from
+SELECT id, at < %(moment)s::timestamptz FROM history WHERE id >= %(number)s ORDER BY id LIMIT 1
 
 -- name: watch_run
 SELECT r.status, r.log_path, r.log_tail, r.exit_code, r.message, s.lease_until, s.lease_until < from_now(%(now)s)
@@ -69,6 +75,66 @@ ORDER BY project, jobid, dataid
 UPDATE job_status SET status = 'RESUBMIT', modified = from_now(%(now)s)
 WHERE project = %(project)s AND jobid = %(jobid)s AND dataid = %(dataid)s
 
+-- name: have_readers_follow
+-- When its outputs are published: a quiet cascade, see migration 0004.
+UPDATE datastatus SET readers_follow = 1
+WHERE dataid = %(dataid)s AND locktype = 'OUT' AND reader = '' AND (project, datasetid) IN
+    (SELECT o.dataset_project, o.datasetid FROM job_dataset o
+     WHERE o.project = %(project)s AND o.jobid = %(jobid)s AND o.itemtype = 'OUT'
+       AND EXISTS (SELECT 1 FROM job_dataset i
+                   WHERE i.dataset_project = o.dataset_project AND i.datasetid = o.datasetid AND i.itemtype = 'IN'))
+
+-- name: outage_runs
+-- Where a dataid stands now is what a run made of it that was under way in the window.
+SELECT s.project, s.jobid, s.dataid, r.status
+FROM run r JOIN job_status s ON s.project = r.project AND s.jobid = r.jobid AND s.dataid = r.dataid AND s.runid = r.runid
+WHERE r.runid >= %(lowest)s AND r.runid < %(before)s AND r.project = %(project)s
+  AND (%(jobid)s::text IS NULL OR r.jobid = %(jobid)s)
+  AND r.claimed_at <= %(until)s::timestamptz AND (r.ended_at IS NULL OR r.ended_at >= %(since)s::timestamptz)
+ORDER BY s.project, s.jobid, s.sortkey, s.dataid
+
+-- name: outage_blocked
+-- Refused in the window or since, and still waiting for its next try.
+SELECT project, jobid, dataid FROM job_status
+WHERE parked_until IS NOT NULL AND status IN ('PENDING', 'RESUBMIT') AND modified >= %(since)s::timestamptz
+  AND project = %(project)s AND (%(jobid)s::text IS NULL OR jobid = %(jobid)s)
+ORDER BY project, jobid, sortkey, dataid
+
+-- name: outage_published
+-- Chunks that turned READY in the window and are so still, in that version; a clock's slots do not count.
+SELECT DISTINCT h.project, h.name, h.dataid, p.project, p.jobid
+FROM history h
+     JOIN dataset d ON d.project = h.project AND d.datasetid = h.name
+     JOIN datastatus c ON c.project = h.project AND c.datasetid = h.name AND c.dataid = h.dataid
+                          AND c.locktype = 'OUT' AND c.reader = ''
+     LEFT JOIN job_dataset p ON p.dataset_project = h.project AND p.datasetid = h.name AND p.itemtype = 'OUT'
+WHERE h.id >= %(lowest)s AND h.id < %(before)s AND h.at >= %(since)s::timestamptz AND h.at <= %(until)s::timestamptz
+  AND h.project = %(project)s AND h.kind = 'chunk' AND h.new_status = 'READY' AND h.old_status IS DISTINCT FROM 'READY'
+  AND d.clock IS NULL AND c.status = 'READY' AND c.version IS NOT DISTINCT FROM h.runid
+ORDER BY h.project, h.name, h.dataid
+
+-- name: readers_of_chunk
+SELECT project, jobid, dataid, status, runid, content_read FROM chunk_reader
+WHERE dataset_project = %(project)s AND datasetid = %(datasetid)s AND chunk_dataid = %(dataid)s
+ORDER BY project, jobid, dataid
+
+-- name: made_of
+-- What the run read that made the published version.
+SELECT r.inputs FROM datastatus c JOIN run r ON r.runid = c.version
+WHERE c.project = %(project)s AND c.datasetid = %(datasetid)s AND c.dataid = %(dataid)s
+  AND c.locktype = 'OUT' AND c.reader = ''
+
+-- name: chunk_stands
+SELECT c.status, c.version, m.rows
+FROM datastatus c LEFT JOIN data_manifest m ON m.project = c.project AND m.datasetid = c.datasetid AND m.dataid = c.dataid
+                                               AND m.version = c.version
+WHERE c.project = %(project)s AND c.datasetid = %(datasetid)s AND c.dataid = %(dataid)s
+  AND c.locktype = 'OUT' AND c.reader = ''
+
+-- name: job_stands
+SELECT status, runid FROM job_status
+WHERE project = %(project)s AND jobid = %(jobid)s AND dataid = %(dataid)s
+
 -- name: readers_of_job
 SELECT l.project, l.jobid, l.map, l.dataset_project, l.datasetid
 FROM job_dataset o JOIN job_dataset l ON l.dataset_project = o.dataset_project AND l.datasetid = o.datasetid
@@ -92,11 +158,12 @@ UPDATE job_status SET status = %(status)s, parked_until = NULL, modified = from_
 WHERE project = %(project)s AND jobid = %(jobid)s AND dataid = %(dataid)s AND status = %(before)s
 
 -- name: pause_job
-UPDATE job SET paused_by = %(paused_by)s, paused_at = from_now(%(now)s)
-WHERE project = %(project)s AND jobid = %(jobid)s AND paused_by IS NULL
+-- A pause with an end becomes one without.
+UPDATE job SET paused_by = %(paused_by)s, paused_at = from_now(%(now)s), paused_until = NULL
+WHERE project = %(project)s AND jobid = %(jobid)s AND (paused_by IS NULL OR paused_until IS NOT NULL)
 
 -- name: unpause_job
-UPDATE job SET paused_by = NULL, paused_at = NULL
+UPDATE job SET paused_by = NULL, paused_at = NULL, paused_until = NULL
 WHERE project = %(project)s AND jobid = %(jobid)s AND paused_by IS NOT NULL
 
 -- name: pause_of

@@ -68,7 +68,8 @@ SELECT j.project, j.jobid, j.paused_by,
        (SELECT count(*) FROM job_status s
         WHERE s.project = j.project AND s.jobid = j.jobid
           AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting <= 0 AND s.parked_until IS NULL)
-FROM job j WHERE j.paused_by IS NOT NULL AND (%(project)s::text IS NULL OR j.project = %(project)s)
+FROM job j
+WHERE j.paused_by IS NOT NULL AND (j.paused_until IS NULL OR j.paused_until > clock_timestamp()) AND (%(project)s::text IS NULL OR j.project = %(project)s)
 
 -- name: all_links
 SELECT project, jobid, itemtype, dataset_project, datasetid FROM job_dataset
@@ -77,3 +78,62 @@ WHERE %(project)s::text IS NULL OR project = %(project)s
 -- name: all_jobs
 SELECT project, jobid, kind, script FROM job WHERE %(project)s::text IS NULL OR project = %(project)s
 ORDER BY project, jobid
+
+-- What is open of a job, without looking at what is done -------------------------------------------------------------
+-- name: plan_counts
+SELECT 'ready', count(*) FROM job_status
+WHERE project = %(project)s AND jobid = %(jobid)s
+  AND status IN ('PENDING', 'RESUBMIT') AND waiting <= 0 AND parked_until IS NULL
+UNION ALL
+SELECT 'waiting', count(*) FROM job_status
+WHERE project = %(project)s AND jobid = %(jobid)s
+  AND (status = 'HOLD' OR (status IN ('PENDING', 'RESUBMIT') AND (waiting > 0 OR parked_until IS NOT NULL)))
+  AND status <> 'HOLD' AND waiting > 0
+UNION ALL
+SELECT 'parked', count(*) FROM job_status
+WHERE project = %(project)s AND jobid = %(jobid)s
+  AND (status = 'HOLD' OR (status IN ('PENDING', 'RESUBMIT') AND (waiting > 0 OR parked_until IS NOT NULL)))
+  AND status <> 'HOLD' AND waiting <= 0
+UNION ALL
+SELECT 'held', count(*) FROM job_status
+WHERE project = %(project)s AND jobid = %(jobid)s
+  AND (status = 'HOLD' OR (status IN ('PENDING', 'RESUBMIT') AND (waiting > 0 OR parked_until IS NOT NULL)))
+  AND status = 'HOLD'
+UNION ALL
+SELECT 'retrying', count(*) FROM job_status
+WHERE project = %(project)s AND jobid = %(jobid)s AND status = 'FAILED' AND parked_until IS NOT NULL
+UNION ALL
+SELECT 'failed', count(*) FROM job_status
+WHERE project = %(project)s AND jobid = %(jobid)s AND status = 'FAILED' AND parked_until IS NULL
+UNION ALL
+SELECT 'running', count(*) FROM job_status
+WHERE project = %(project)s AND jobid = %(jobid)s AND status = 'RUNNING'
+
+-- name: plan_limit
+SELECT max_runs, CASE WHEN paused_until IS NULL OR paused_until > clock_timestamp() THEN paused_by END FROM job
+WHERE project = %(project)s AND jobid = %(jobid)s
+
+-- name: plan_next
+SELECT dataid FROM job_status
+WHERE project = %(project)s AND jobid = %(jobid)s
+  AND status IN ('PENDING', 'RESUBMIT') AND waiting <= 0 AND parked_until IS NULL
+ORDER BY sortkey, dataid LIMIT %(limit)s
+
+-- name: open_rows
+SELECT dataid, status, waiting, parked_until FROM job_status
+WHERE project = %(project)s AND jobid = %(jobid)s
+  AND status IN ('PENDING', 'RESUBMIT') AND waiting <= 0 AND parked_until IS NULL
+UNION ALL
+SELECT dataid, status, waiting, parked_until FROM job_status
+WHERE project = %(project)s AND jobid = %(jobid)s
+  AND (status = 'HOLD' OR (status IN ('PENDING', 'RESUBMIT') AND (waiting > 0 OR parked_until IS NOT NULL)))
+UNION ALL
+SELECT dataid, status, waiting, parked_until FROM job_status
+WHERE project = %(project)s AND jobid = %(jobid)s AND status = 'FAILED'
+UNION ALL
+SELECT dataid, status, waiting, parked_until FROM job_status
+WHERE project = %(project)s AND jobid = %(jobid)s AND status = 'RUNNING'
+
+-- name: chunk_statuses
+SELECT dataid, status, problem FROM datastatus
+WHERE project = %(project)s AND datasetid = %(datasetid)s AND locktype = 'OUT' AND reader = ''

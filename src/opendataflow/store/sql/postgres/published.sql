@@ -39,6 +39,16 @@ SELECT dataid FROM datastatus
 WHERE project = %(project)s AND datasetid = %(datasetid)s AND locktype = 'OUT' AND reader = '' AND status = 'READY'
 
 -- Versions that nobody needs --------------------------------------------------------------------------------------
+-- name: made_datasets
+SELECT o.dataset_project, o.datasetid, j.kind FROM job_dataset o JOIN job j ON j.project = o.project AND j.jobid = o.jobid
+WHERE o.dataset_project = %(project)s AND o.itemtype = 'OUT' ORDER BY o.datasetid
+
+-- name: logs_kept
+-- Runs that go on, and those that a FAILED dataid stands on.
+SELECT runid FROM job_status WHERE status = 'RUNNING'
+UNION ALL
+SELECT runid FROM job_status WHERE status = 'FAILED'
+
 -- name: live_runs
 SELECT runid FROM job_status WHERE project = %(project)s AND jobid = %(jobid)s AND status = 'RUNNING'
 

@@ -198,3 +198,16 @@ WHERE project = %(project)s AND jobid = %(jobid)s AND status = 'PENDING' AND run
 -- name: delete_untouched
 DELETE FROM job_status
 WHERE project = %(project)s AND jobid = %(jobid)s AND dataid = %(dataid)s AND status = 'PENDING' AND runid IS NULL
+
+-- name: declared_limits
+SELECT name, declared, project FROM connection_limit WHERE declared IS NOT NULL
+
+-- name: declare_limit
+INSERT INTO connection_limit (name, declared, project) VALUES (%(name)s, %(declared)s, %(project)s)
+ON CONFLICT (name) DO UPDATE SET declared = excluded.declared, project = excluded.project
+
+-- name: undeclare_limit
+UPDATE connection_limit SET declared = NULL, project = NULL WHERE name = %(name)s
+
+-- name: forget_limit
+DELETE FROM connection_limit WHERE name = %(name)s AND max_runs IS NULL

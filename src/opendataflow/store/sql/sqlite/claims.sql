@@ -53,7 +53,9 @@ SELECT s.dataid, s.status, s.waiting, s.attempts, s.deaths, s.parked_until, s.ow
 FROM job_status s
 WHERE s.project = :project AND s.jobid = :jobid
   AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting <= 0 AND s.parked_until IS NULL
-  AND (SELECT shared_waiting FROM job WHERE project = :project AND jobid = :jobid AND paused_by IS NULL) <= 0
+  AND (SELECT shared_waiting FROM job_gate
+       WHERE project = :project AND jobid = :jobid AND room + :ending > 0
+         AND (paused_by IS NULL OR paused_until <= :now) AND (all_paused_by IS NULL OR all_paused_until <= :now)) <= 0
   AND NOT EXISTS (
       SELECT 1 FROM job_dataset o CROSS JOIN datastatus r
       WHERE o.project = :project AND o.jobid = :jobid AND o.itemtype = 'OUT'
@@ -127,8 +129,43 @@ FROM job_input e LEFT JOIN datastatus c
 WHERE e.project = :project AND e.jobid = :jobid AND e.job_dataid = :dataid
 ORDER BY e.position
 
--- name: running_of
-SELECT count(*) FROM job_status WHERE project = :project AND jobid = :jobid AND status = 'RUNNING'
+-- name: room_of
+SELECT room FROM job_gate WHERE project = :project AND jobid = :jobid
+
+-- name: gates_of
+-- What stands between a job and its next run, whichever dataid: pauses, and limits with what counts for them.
+SELECT 'pause', j.jobid, j.paused_by, j.paused_until, 0, 0 FROM job j
+WHERE j.project = :project AND j.jobid = :jobid AND j.paused_by IS NOT NULL
+  AND (j.paused_until IS NULL OR j.paused_until > :now)
+UNION ALL
+SELECT 'pause', '', t.paused_by, t.paused_until, 0, 0 FROM store t
+WHERE t.paused_by IS NOT NULL AND (t.paused_until IS NULL OR t.paused_until > :now)
+UNION ALL
+SELECT 'job', j.jobid,
+       (SELECT h.what || 'd by ' || h.actor || CASE h.reason WHEN '' THEN '' ELSE ': ' || h.reason END
+        FROM limit_history h
+        WHERE h.project = j.project AND h.jobid = j.jobid AND h.connection = ''
+          AND h.what = CASE j.max_runs WHEN coalesce(j.scaled_to, j.concurrency) THEN
+                                CASE WHEN j.scaled_to IS NOT NULL THEN 'scale' END ELSE 'brake' END
+        ORDER BY h.id DESC LIMIT 1),
+       NULL, j.max_runs,
+       (SELECT count(*) FROM job_status s
+        WHERE s.project = j.project AND s.jobid = j.jobid AND s.status = 'RUNNING')
+FROM job j WHERE j.project = :project AND j.jobid = :jobid AND j.max_runs IS NOT NULL
+UNION ALL
+SELECT 'connection', c.name,
+       (SELECT h.what || 'd by ' || h.actor || CASE h.reason WHEN '' THEN '' ELSE ': ' || h.reason END
+        FROM limit_history h
+        WHERE h.project = '' AND h.jobid = '' AND h.connection = c.name AND h.what = 'scale' AND c.scaled_to IS NOT NULL
+        ORDER BY h.id DESC LIMIT 1),
+       NULL, c.max_runs,
+       (SELECT count(*) FROM job_status s
+        WHERE s.status = 'RUNNING' AND EXISTS (SELECT 1 FROM job_connection u
+                                               WHERE u.project = s.project AND u.jobid = s.jobid AND u.name = c.name))
+FROM connection_limit c
+WHERE c.max_runs IS NOT NULL
+  AND EXISTS (SELECT 1 FROM job_connection u
+              WHERE u.project = :project AND u.jobid = :jobid AND u.name = c.name)
 
 -- name: is_input_unchanged
 SELECT 1 FROM datastatus
@@ -146,7 +183,10 @@ SET status = 'RUNNING', runid = :runid, owner = :owner, host = :host, lease_unti
     attempts = attempts + 1, again = 0, parked_until = NULL, modified = :now
 WHERE project = :project AND jobid = :jobid AND dataid = :dataid
   AND status IN ('PENDING', 'RESUBMIT') AND (waiting <= 0 OR :forced) AND attempts = :attempts AND deaths = :deaths
-  AND (:forced OR NOT EXISTS (SELECT 1 FROM job WHERE project = :project AND jobid = :jobid AND paused_by IS NOT NULL))
+  AND (:forced OR EXISTS (SELECT 1 FROM job_gate
+                          WHERE project = :project AND jobid = :jobid AND room > 0
+                            AND (paused_by IS NULL OR paused_until <= :now)
+                            AND (all_paused_by IS NULL OR all_paused_until <= :now)))
 
 -- name: insert_run
 INSERT INTO run (runid, project, jobid, dataid, attempt, forced, owner, host, pid, pid_started, guard_pid, guard_started,
@@ -284,9 +324,6 @@ SELECT dataid FROM (
         SELECT dataid, sortkey FROM job_status
         WHERE project = :project AND jobid = :jobid AND status = 'RUNNING' ORDER BY sortkey, dataid LIMIT 1))
 ORDER BY sortkey, dataid LIMIT 1
-
--- name: paused_by
-SELECT paused_by FROM job WHERE project = :project AND jobid = :jobid
 
 -- name: unmapped
 SELECT dataid FROM job_status WHERE project = :project AND jobid = :jobid AND unmapped = 1 ORDER BY sortkey LIMIT :limit

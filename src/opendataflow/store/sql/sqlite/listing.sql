@@ -7,7 +7,9 @@ FROM dataset WHERE :project IS NULL OR project = :project ORDER BY project, data
 
 -- name: jobs
 SELECT project, jobid, kind, script, definition, partitions, lease_seconds, timeout_seconds, retries_max,
-       backoff_seconds, concurrency, strict, catchup, paused_by, paused_at, expected_upto, modified
+       backoff_seconds, concurrency, strict, catchup, scaled_to, braked_to, max_runs,
+       CASE WHEN paused_until IS NULL OR paused_until > strftime('%Y-%m-%dT%H:%M:%fZ', 'now') THEN paused_by END, paused_at, paused_until,
+       expected_upto, modified
 FROM job WHERE :project IS NULL OR project = :project ORDER BY project, jobid
 
 -- name: links

@@ -198,3 +198,16 @@ WHERE project = :project AND jobid = :jobid AND status = 'PENDING' AND runid IS 
 -- name: delete_untouched
 DELETE FROM job_status
 WHERE project = :project AND jobid = :jobid AND dataid = :dataid AND status = 'PENDING' AND runid IS NULL
+
+-- name: declared_limits
+SELECT name, declared, project FROM connection_limit WHERE declared IS NOT NULL
+
+-- name: declare_limit
+INSERT INTO connection_limit (name, declared, project) VALUES (:name, :declared, :project)
+ON CONFLICT (name) DO UPDATE SET declared = excluded.declared, project = excluded.project
+
+-- name: undeclare_limit
+UPDATE connection_limit SET declared = NULL, project = NULL WHERE name = :name
+
+-- name: forget_limit
+DELETE FROM connection_limit WHERE name = :name AND max_runs IS NULL

@@ -1,0 +1,245 @@
+"""Before something is done again: what is missing, what hangs on it, what would run, in which order, for how long."""
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from opendataflow.cli.opened import address, opened
+from opendataflow.cli.operate import (
+    AllDownstream,
+    AllRuns,
+    Cascade,
+    Failed,
+    Outage,
+    SinceFailed,
+    SomeDataids,
+    SomeJob,
+    UntilFailed,
+    choose,
+)
+from opendataflow.cli.render import put, put_json, put_table, say
+from opendataflow.cli.runs import JobId, Json
+from opendataflow.errors import UsageError
+
+if TYPE_CHECKING:
+    from opendataflow.domain.graph import Graph
+
+DatasetId = Annotated[str, typer.Argument(metavar="DATASET", help="The dataset; `other.orders`: another project's.")]
+Drawn = Annotated[str | None, typer.Option("--svg", metavar="FILE", help="Draw it into this file.")]
+Dot = Annotated[bool, typer.Option("--dot", help="As text for Graphviz.")]
+Limit = Annotated[int, typer.Option(min=1, help="At most so many chunks and jobs.")]
+
+what_if_app = typer.Typer(help="What a command would do, without doing it.", no_args_is_help=True)
+
+
+def add_to(app: typer.Typer) -> None:
+    for command in (plan, gaps, lineage, impact):
+        app.command()(command)
+    app.add_typer(what_if_app, name="what-if")
+
+
+@what_if_app.command("resubmit")
+def what_if_resubmit(
+    job: SomeJob = None,
+    dataids: SomeDataids = None,
+    failed: Failed = False,
+    since: SinceFailed = None,
+    until: UntilFailed = None,
+    all_runs: AllRuns = False,
+    outage: Outage = None,
+    cascade: Cascade = False,
+    all_downstream: AllDownstream = False,
+    as_json: Json = False,
+) -> None:
+    """What `dataflow resubmit` with the same options would have run, step by step. Changes nothing.
+
+    What follows a cascade only if something comes out different is told apart.
+
+    Examples: dataflow what-if resubmit load_orders 2025-11-12 --cascade;
+    dataflow what-if resubmit --outage 02:10..03:40 --cascade
+    """
+    from opendataflow.store.operations import resubmit
+    from opendataflow.store.recovery import in_order
+
+    store = opened(found := address())
+    chosen = choose(store, found, job, dataids or [], failed, since, until, all_runs, outage)
+    would = resubmit(store, chosen.keys, only=chosen.only, cascade=cascade, downstream=all_downstream, dry_run=True)
+    listed = [{**one, "why": chosen.why(one)} for one in in_order(store, would)]
+    if as_json:
+        put_json(listed)
+        return
+    put_table(
+        "",
+        ("step", "job", "dataid", "now", "runs", "because"),
+        [
+            (one["step"], one["jobid"], one["dataid"], one["before"],
+             "if what it reads changes" if one["if_changed"] else "after this run" if one["again"] else "yes",
+             one["why"])
+            for one in listed
+        ],
+    )  # fmt: skip
+    surely = sum(not one["if_changed"] for one in listed)
+    steps = max((one["step"] for one in listed), default=0)
+    may = f", and up to {len(listed) - surely} that read them" if surely < len(listed) else ""
+    say(f"{surely} would run{may}, in {steps} steps; nothing was changed" if listed else "nothing to do")
+
+
+def plan(
+    job: JobId,
+    slots: Annotated[int, typer.Option(min=1, help="So many at a time; the job's own limit holds too.")] = 1,
+    as_json: Json = False,
+) -> None:
+    """What would run of a job, how many, and how long that takes by its latest runs, before it is started.
+
+    Example: dataflow plan load_orders --slots 10
+    """
+    from opendataflow.store.recovery import plan as plan_of
+
+    store = opened(found := address())
+    told = plan_of(store, store.get_job(job, project=found.project), slots=slots)
+    if as_json:
+        put_json(told)
+        return
+    first = f": {', '.join(told['next'])}{' …' if told['ready'] > len(told['next']) else ''}" if told["next"] else ""
+    put(f"{job}: {told['ready']} ready to run{first}")
+    for name, meaning in (
+        ("waiting", "wait for inputs"), ("parked", "were refused and are tried again by themselves"),
+        ("retrying", "failed and are tried again by themselves"), ("running", "run now"), ("held", "are on HOLD"),
+        ("failed", f"are FAILED and stay so until `dataflow resubmit {job} --failed`"),
+    ):  # fmt: skip
+        if told[name]:
+            put(f"  {told[name]} {meaning}")
+    if told["paused_by"]:
+        put(f"  nothing starts: the job is held by {told['paused_by']}")
+    if told["limit"] is not None:
+        put(f"  at most {told['limit']} at a time, by its limit")
+    if told["runs"]:
+        rate = f"{told['failure_rate']:.1%} failed"
+        took = "none was complete" if told["median_seconds"] is None else (
+            f"{_duration(told['median_seconds'])} in the middle, nine of ten within {_duration(told['p90_seconds'])}"
+        )  # fmt: skip
+        put(f"The last {told['runs']} runs: {took}; {rate}")
+    if told["seconds_ready"] is None:
+        put("How long it takes is not known: none of its runs was complete")
+        return
+    put(f"With {slots} slots: about {_duration(told['seconds_ready'])} for what is ready now")
+    if told["seconds_all"] != told["seconds_ready"]:
+        put(f"  and {_duration(told['seconds_all'])} with what waits, once it can run")
+
+
+def gaps(
+    name: Annotated[str | None, typer.Argument(metavar="[JOB|DATASET]", help="Only of this one.")] = None,
+    as_json: Json = False,
+) -> None:
+    """What should be there by now and is not: dataids of datasets that are not READY, or of a job that are not done.
+
+    Examples: dataflow gaps;  dataflow gaps orders --json
+    """
+    from opendataflow.store.gaps import find_gaps
+
+    found = address()
+    told = find_gaps(opened(found), project=found.project, name=name)
+    if as_json:
+        put_json(told)
+        return
+    put_table(
+        "",
+        ("", "from", "to", "number", "status", "because"),
+        [
+            (one.get("dataset") or one["job"], one["first"], one["last"], one["count"],
+             "nothing" if one["status"] == "GAP" else one["status"], one["reason"])
+            for one in told
+        ],
+    )  # fmt: skip
+    say(f"{sum(one['count'] for one in told)} missing in {len(told)} gaps" if told else "no gaps")
+
+
+def lineage(
+    dataset: DatasetId,
+    dataid: Annotated[str | None, typer.Argument(help="This chunk's; without it: of the dataset as declared.")] = None,
+    drawing: Drawn = None,
+    as_dot: Dot = False,
+    limit: Limit = 1000,
+    as_json: Json = False,
+) -> None:
+    """Where data comes from: the chunks that a chunk was made of, and theirs, in the versions that were read.
+
+    Without a dataid: all datasets and jobs before and after this one.
+
+    Examples: dataflow lineage report 2025-11-12;  dataflow lineage report --svg report.svg
+    """
+    from opendataflow.store.lineage import chunk_lineage, dataset_lineage
+    from opendataflow.store.published import find_dataset
+
+    store = opened(found := address())
+    of = find_dataset(store, dataset, project=found.project)[0]
+    graph = dataset_lineage(store, of) if dataid is None else chunk_lineage(store, of, dataid, limit=limit)
+    if _put_graph(graph, drawing, as_dot=as_dot, as_json=as_json):
+        return
+    from opendataflow.cli.drawing import tree
+
+    if dataid is None:
+        put("Made of:")
+        for line in tree(graph, upstream=True):
+            put(f"  {line}")
+        put("Read by:")
+    for line in tree(graph, upstream=dataid is not None):
+        put(line if dataid is not None else f"  {line}")
+
+
+def impact(
+    dataset: DatasetId,
+    dataid: Annotated[str, typer.Argument(help="Which chunk.")],
+    drawing: Drawn = None,
+    as_dot: Dot = False,
+    limit: Limit = 1000,
+    as_json: Json = False,
+) -> None:
+    """What hangs on a chunk: every dataid that reads it, what was made of it, and who reads that.
+
+    Example: dataflow impact orders 2025-11-12
+    """
+    from opendataflow.store.lineage import impact as impact_of
+    from opendataflow.store.published import find_dataset
+
+    store = opened(found := address())
+    graph = impact_of(store, find_dataset(store, dataset, project=found.project)[0], dataid, limit=limit)
+    if _put_graph(graph, drawing, as_dot=as_dot, as_json=as_json):
+        return
+    from opendataflow.cli.drawing import tree
+
+    for line in tree(graph, upstream=False):
+        put(line)
+    jobs = sum(node.kind == "job" for node in graph.nodes.values())
+    say(f"{jobs} dataids of jobs, {len(graph.nodes) - jobs - 1} chunks hang on it")
+
+
+def _put_graph(graph: "Graph", drawing: str | None, *, as_dot: bool, as_json: bool) -> bool:
+    """True when it was wanted in another form than lines."""
+    from opendataflow.cli.drawing import dot, svg
+
+    if graph.cut:
+        say(f"{graph.cut} more are not shown; see --limit")
+    if drawing is not None:
+        try:
+            with open(drawing, "w", encoding="utf-8") as file:
+                file.write(svg(graph))
+        except OSError as error:
+            raise UsageError(f"{drawing} cannot be written: {error.strerror}") from error
+        say(f"drew {len(graph.nodes)} boxes into {os.path.abspath(drawing)}")
+    if as_json:
+        put_json(graph.as_json())
+    elif as_dot:
+        put(dot(graph))
+    return as_json or as_dot or drawing is not None
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours / 24:.1f} days"

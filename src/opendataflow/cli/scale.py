@@ -1,0 +1,217 @@
+"""How much runs at once, and who runs it: scale, pause, resume, workers."""
+
+import datetime
+import re
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from opendataflow.cli.opened import address, opened
+from opendataflow.cli.render import put_json, put_table, say
+from opendataflow.cli.runs import Json, moment
+from opendataflow.errors import UsageError
+
+if TYPE_CHECKING:
+    from opendataflow.domain.job import Job
+    from opendataflow.project.address import Address
+    from opendataflow.store.loop import LoopStore
+
+ALL = "all"
+DEFAULT = "default"
+CONNECTION = "connection:"
+_FROM_NOW = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|w)")
+_CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
+
+Reason = Annotated[str, typer.Option(help="Why, for those who wonder.")]
+JobOrAll = Annotated[str, typer.Argument(help="The job's id, or `all` for every job of the store.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    for command in (scale, pause, resume, workers):
+        app.command()(command)
+
+
+# Limits ---------------------------------------------------------------------------------------------------------------
+def scale(
+    what: Annotated[
+        str | None, typer.Argument(metavar="[JOB|connection:NAME]", help="A job's id, or a connection.")
+    ] = None,
+    most: Annotated[
+        str | None, typer.Argument(metavar="[N|default]", help="So many runs at once; `default`: as declared.")
+    ] = None,
+    reason: Reason = "",
+    as_json: Json = False,
+) -> None:
+    """Say how many runs of a job, or over a connection to a database, may be live at once; alone: list the limits.
+
+    It counts for every worker on every host from the next claim on. What runs goes on; 0 lets nothing more start.
+
+    Examples: dataflow scale load_orders 20;  dataflow scale connection:crm.internal/crm 4 --reason "month's end";
+    dataflow scale load_orders default;  dataflow scale
+    """
+    from opendataflow.store.workers import set_limit
+
+    found = address()
+    store = opened(found)
+    if what is None or most is None:
+        _put_limits(store, found, what, as_json=as_json)
+        return
+    limit = _limit(most)
+    of: Job | str = (
+        what.removeprefix(CONNECTION) if what.startswith(CONNECTION) else store.get_job(what, project=found.project)
+    )
+    set_limit(store, of, limit, reason=reason)
+    if as_json:
+        _put_limits(store, found, what, as_json=True)
+        return
+    counts = _row(store, found, what)
+    told = "no limit" if counts["limit"] is None else f"at most {counts['limit']} at once"
+    braked = f", braked to {counts['braked']}" if counts["braked"] is not None else ""
+    say(f"{what}: {told}{braked}; {counts['running']} running now")
+
+
+def _limit(text: str) -> int | None:
+    if text == DEFAULT:
+        return None
+    if not text.isdecimal():
+        raise UsageError(f"{text!r} is no limit; give a number, or `default` for what project.yml declares")
+    return int(text)
+
+
+def _rows(store: "LoopStore", found: "Address") -> list[dict[str, Any]]:
+    from opendataflow.store.workers import list_connections, list_limits
+
+    rows = [
+        {
+            "job": one.jobid, "project": one.project, "declared": one.declared, "scaled": one.scaled_to,
+            "braked": one.braked_to, "limit": one.max_runs, "running": one.running,
+            "paused": _pause_text(one.paused_by, one.paused_until),
+        }
+        for one in list_limits(store, project=found.project)
+    ]  # fmt: skip
+    rows += [
+        {
+            "job": f"{CONNECTION}{one.name}", "project": None, "declared": one.declared, "scaled": one.scaled_to,
+            "braked": None, "limit": one.max_runs, "running": one.running, "paused": None,
+        }
+        for one in list_connections(store)
+    ]  # fmt: skip
+    return rows
+
+
+def _row(store: "LoopStore", found: "Address", what: str) -> dict[str, Any]:
+    return next(row for row in _rows(store, found) if row["job"] == what)
+
+
+def _put_limits(store: "LoopStore", found: "Address", what: str | None, *, as_json: bool) -> None:
+    from opendataflow.store.workers import find_pause_of_all
+
+    rows = [row for row in _rows(store, found) if what in (None, row["job"])]
+    if what is not None and not rows:
+        raise UsageError(f"there is no job or connection {what!r}; `dataflow scale` lists them")
+    if as_json:
+        put_json(rows)
+        return
+    by, until = find_pause_of_all(store)
+    if by is not None:
+        say(f"everything is paused {_pause_text(by, until)}; `dataflow resume all` ends it")
+    columns = ("job", "declared", "scaled", "braked", "limit", "running", "paused")
+    put_table("", columns, [tuple(row[column] for column in columns) for row in rows])
+
+
+def _pause_text(by: str | None, until: str | None) -> str | None:
+    if by is None:
+        return None
+    return f"by {by}" + (f" until {until}" if until else "")
+
+
+# Pauses ---------------------------------------------------------------------------------------------------------------
+def pause(
+    what: JobOrAll,
+    until: Annotated[
+        str | None, typer.Option(help="When it ends by itself: 2h (from now), 06:30, or a date and time (UTC).")
+    ] = None,
+    reason: Reason = "",
+) -> None:
+    """Claim nothing more of a job, or of all jobs, until it is resumed or its end has come; what runs goes on.
+
+    A paused job is a held one (`dataflow hold JOB`), with an end if it is given; `resume` and `release` end both.
+
+    Examples: dataflow pause load_orders --until 06:30 --reason "a rebuild";  dataflow pause all --until 2h
+    """
+    from opendataflow.store.workers import pause as pause_in
+
+    end = _end(until) if until is not None else None
+    store, job = _target(what)
+    told = pause_in(store, job, until=end, reason=reason)
+    ends = f"until {told}, or `dataflow resume {what}`" if told else f"until `dataflow resume {what}`"
+    say(f"{'everything' if job is None else what} is paused {ends}")
+
+
+def resume(what: JobOrAll, reason: Reason = "") -> None:
+    """Let a paused or held job, or everything, go on.
+
+    Examples: dataflow resume load_orders;  dataflow resume all
+    """
+    from opendataflow.store.workers import find_pause_of_all
+    from opendataflow.store.workers import resume as resume_in
+
+    store, job = _target(what)
+    done = resume_in(store, job, reason=reason)
+    name = "everything" if job is None else what
+    say(f"{name} goes on" if done else f"{name} was not paused")
+    by, until = find_pause_of_all(store)
+    if job is not None and by is not None:
+        say(f"but everything is paused {_pause_text(by, until)}; `dataflow resume all` ends it")
+
+
+def _target(what: str) -> "tuple[LoopStore, Job | None]":
+    found = address()
+    store = opened(found)
+    return store, None if what == ALL else store.get_job(what, project=found.project)
+
+
+def _end(text: str) -> float:
+    """Seconds since the epoch of the end of a pause; it must lie ahead."""
+    now = time.time()
+    if from_now := _FROM_NOW.fullmatch(text.strip()):
+        return 2 * now - moment(from_now.group())
+    if clock := _CLOCK.fullmatch(text.strip()):
+        at = datetime.datetime.fromtimestamp(now, datetime.UTC)
+        at = at.replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0)
+        return at.timestamp() + (86_400 if at.timestamp() <= now else 0)
+    try:
+        end = moment(text)
+    except UsageError:
+        raise UsageError(
+            f"{text!r} is not an end like 2h (from now), 06:30, 2025-11-12 or 2025-11-12T06:30 (UTC)"
+        ) from None
+    if end <= now:
+        raise UsageError(f"{text} is over already; give a time that lies ahead")
+    return end
+
+
+# Workers --------------------------------------------------------------------------------------------------------------
+def workers(as_json: Json = False) -> None:
+    """Who works on this store: host, process, slots, what runs there, and when it was last seen.
+
+    Example: dataflow workers
+    """
+    from opendataflow.store.workers import list_workers
+
+    rows = list_workers(opened())
+    if as_json:
+        put_json([one._asdict() for one in rows])
+        return
+    if not rows:
+        say("no worker has been here; start one with `dataflow worker`")
+        return
+    put_table(
+        "", ("worker", "pid", "slots", "running", "seen", "jobs", ""),
+        [
+            (one.name, one.pid, one.slots, one.running, one.seen_at, " ".join(one.jobs) or ALL,
+             "gone" if one.is_gone else "idle" if one.is_idle else "")
+            for one in rows
+        ],
+    )  # fmt: skip

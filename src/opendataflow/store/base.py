@@ -1,0 +1,134 @@
+"""What the verbs of a store stand on: named statements, transactions, the clock, news; opening it, and its jobs."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeVar
+
+from opendataflow.domain.dataset import Dataset
+from opendataflow.domain.job import Job, Link
+from opendataflow.errors import ConfigurationError, UsageError
+from opendataflow.store.rows import Params, Row, utc_text
+
+_T = TypeVar("_T")
+
+
+class Transaction(Protocol):
+    """An open write transaction: run named statements, read their rows."""
+
+    def run(self, name: str, params: Params) -> int: ...
+    def run_many(self, name: str, params: list[Params]) -> None: ...
+    def rows(self, name: str, params: Params) -> list[Row]: ...
+    def next_token(self) -> int:
+        """A number greater than any given out before."""
+        ...
+
+
+class BaseStore(ABC):
+    """A connection to a store of either kind, and what a subclass brings of it."""
+
+    dialect = ""
+    store_id = ""
+    environment = ""
+    url = ""
+
+    def __init__(self, *, actor: str, clock: Callable[[], float]) -> None:
+        self.actor = actor
+        self.clock = clock
+
+    # What a subclass brings -----------------------------------------------------------------------------------
+    @abstractmethod
+    def read(self, name: str, params: Params, *, file: str = "claims") -> list[Row]:
+        """Rows of one named statement, outside any transaction of ours."""
+
+    @abstractmethod
+    def transaction(self, *, file: str = "claims", actor: str | None = None) -> AbstractContextManager[Transaction]:
+        """One write transaction, recorded under our actor's name; an exception leaves nothing of it."""
+
+    @abstractmethod
+    def bare_transaction(self) -> AbstractContextManager[Transaction]:
+        """A write transaction of the registry's statements before there is a `store` table to sign in."""
+
+    @abstractmethod
+    def script(self, sql: str) -> None:
+        """Run a migration's statements inside the open transaction."""
+
+    @abstractmethod
+    def select(self, sql: str) -> tuple[list[str], list[Row]]:
+        """Columns and rows of a query of the user's, where nothing can be written."""
+
+    @abstractmethod
+    def integrity(self) -> list[str]:
+        """What the database's own check finds wrong; empty when it is sound."""
+
+    def time(self, seconds_from_now: float = 0.0) -> Any:
+        """A moment by the clock that leases use, in the form that statements take."""
+        return utc_text(self.clock() + seconds_from_now)
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let the connection go."""
+
+    # News of work ---------------------------------------------------------------------------------------------
+    @abstractmethod
+    def has_news(self) -> bool:
+        """True when there may be work that was not there at the last call; the first call starts listening, and is."""
+
+    @abstractmethod
+    def wait_for_news(self, seconds: float, wake_fd: int | None = None) -> bool:
+        """Wait until `has_news`; False when so many seconds have passed, or `wake_fd` can be read.
+
+        On PostgreSQL a word is sent only while some worker says that it is idle: say so, look once more, then wait.
+        """
+
+    def news_fd(self) -> int | None:
+        """What becomes readable when there is news, for a caller with a select of its own; None where nothing does."""
+        return None
+
+    def again(self, action: Callable[[], _T]) -> _T:
+        """Do it; where transactions can clash, once more after a clash."""
+        return action()
+
+    # Opening --------------------------------------------------------------------------------------------------
+    def has_tables(self) -> bool:
+        return bool(self.read("has_tables", {}, file="registry")[0][0])
+
+    def check_schema(self, version: int) -> None:
+        """Raise ConfigurationError unless the store's schema is the one this version works with."""
+        rows = self.read("get_store", {}) if self.has_tables() else []
+        if not rows:
+            raise ConfigurationError(f"the store {self.url} is empty; run `dataflow apply`")
+        self.store_id, self.environment, found = rows[0]
+        if found != version:
+            step = "run `dataflow db upgrade`" if found < version else "install a newer opendataflow"
+            raise ConfigurationError(f"the store {self.url} has schema {found}, this version needs {version}; {step}")
+
+    def check_environment(self, environment: str) -> None:
+        if self.environment != environment:
+            raise ConfigurationError(
+                f"the store {self.url} belongs to environment {self.environment!r}, not {environment!r}; "
+                "set DATAFLOW_ENV or DATAFLOW_STORE so that both agree"
+            )
+
+    # Jobs -----------------------------------------------------------------------------------------------------
+    def get_job(self, jobid: str, *, project: str | None = None) -> Job:
+        """The job with its datasets, or raise UsageError that names the next step."""
+        rows = self.read("find_job", {"jobid": jobid, "project": project})
+        if not rows:
+            raise UsageError(
+                f"job {jobid!r} is not registered; "
+                "add it to project.yml under jobs or pipelines and run `dataflow apply`"
+            )
+        if len(rows) > 1:
+            owners = ", ".join(sorted(str(row[0]) for row in rows))
+            raise UsageError(f"several projects have a job {jobid!r}: {owners}; set DATAFLOW_PROJECT to one of them")
+        row = rows[0]
+        links = tuple(
+            Link(itemtype, Dataset(*dataset), map_)
+            for itemtype, map_, *dataset in self.read("links_of", {"project": row[0], "jobid": jobid})
+        )
+        return Job(*row[:4], json.loads(row[4]), *row[5:], links)  # type: ignore[call-arg]
+
+    def has_job(self, jobid: str, *, project: str | None = None) -> bool:
+        return bool(self.read("find_job", {"jobid": jobid, "project": project}))

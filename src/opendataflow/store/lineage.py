@@ -1,0 +1,167 @@
+"""Where a chunk came from and what was made of it, by the records of runs; and the same of datasets, as declared."""
+
+import json
+from typing import Any
+
+from opendataflow.domain.dataset import Dataset
+from opendataflow.domain.graph import Graph, Node
+from opendataflow.errors import UsageError
+from opendataflow.store.loop import LoopStore
+from opendataflow.store.operations import FILE, Key
+from opendataflow.store.published import find_chunk
+
+LIMIT = 1000  # nodes of a graph: more is nothing to look at
+
+
+class _Names:
+    """How datasets and jobs are called: those of other projects by `project.name`."""
+
+    def __init__(self, store: LoopStore, project: str) -> None:
+        self._project = project
+        self.makers: dict[tuple[str, str], tuple[str, str]] = {}
+        self.sides: dict[tuple[str, str], list[tuple[str, str, str, str]]] = {}
+        links = store.read("links", {"project": None}, file="listing")
+        for owner, jobid, itemtype, dataset_project, datasetid, map_ in links:
+            if itemtype == "OUT":
+                self.makers[dataset_project, datasetid] = (owner, jobid)
+            self.sides.setdefault((owner, jobid), []).append((itemtype, dataset_project, datasetid, map_))
+
+    def shown(self, project: str, name: str) -> str:
+        return name if project == self._project else f"{project}.{name}"
+
+
+# As declared ----------------------------------------------------------------------------------------------------------
+def dataset_lineage(store: LoopStore, dataset: Dataset) -> Graph:
+    """All datasets and jobs before and after this one, as they are registered."""
+    names = _Names(store, dataset.project)
+    graph = Graph(_dataset_id(dataset.project, dataset.datasetid))
+    for upstream in (True, False):
+        queue = [(dataset.project, dataset.datasetid)]
+        seen = set(queue)
+        while queue:
+            found = _declared_step(graph, names, queue.pop(0), upstream=upstream)
+            queue += [one for one in found if one not in seen]
+            seen.update(found)
+    return graph
+
+
+def _declared_step(graph: Graph, names: _Names, key: tuple[str, str], *, upstream: bool) -> list[tuple[str, str]]:
+    here = _dataset_id(*key)
+    graph.add(Node(here, "dataset", names.shown(*key)))
+    if upstream:
+        maker = names.makers.get(key)
+        jobs = [(maker, "")] if maker is not None else []
+    else:
+        jobs = [(job, map_) for job, sides in names.sides.items() for side, *of, map_ in sides
+                if side == "IN" and tuple(of) == key]  # fmt: skip
+    found = []
+    for job, map_ in jobs:
+        node = f"job {job[0]}.{job[1]}"
+        graph.add(Node(node, "job", names.shown(*job)))
+        graph.link(*((node, here) if upstream else (here, node)), map_)
+        for side, owner, datasetid, other_map in names.sides[job]:
+            if side != ("IN" if upstream else "OUT"):
+                continue
+            other = _dataset_id(owner, datasetid)
+            graph.add(Node(other, "dataset", names.shown(owner, datasetid)))
+            graph.link(*((other, node) if upstream else (node, other)), other_map if upstream else "")
+            found.append((owner, datasetid))
+    return found
+
+
+def _dataset_id(project: str, datasetid: str) -> str:
+    return f"dataset {project}.{datasetid}"
+
+
+# As it was ------------------------------------------------------------------------------------------------------------
+def chunk_lineage(store: LoopStore, dataset: Dataset, dataid: str, *, limit: int = LIMIT) -> Graph:
+    """The chunks that this one was made of, and theirs, in the versions that were read."""
+    get_chunk_status(store, dataset, dataid)
+    names = _Names(store, dataset.project)
+    start = (dataset.project, dataset.datasetid, dataid)
+    graph = Graph(_chunk_id(*start))
+    queue = [start]
+    graph.add(_chunk_node(store, names, start))
+    while queue:
+        chunk = queue.pop(0)
+        maker = names.makers.get(chunk[:2])
+        if maker is None:
+            continue
+        job = _job_node(store, names, Key(*maker, chunk[2]))
+        graph.add(job)
+        graph.link(job.id, _chunk_id(*chunk))
+        for owner, datasetid, of_dataid, version in _inputs(store, chunk, maker):
+            other = (owner, datasetid, of_dataid)
+            if len(graph.nodes) >= limit and _chunk_id(*other) not in graph.nodes:
+                graph.cut += 1
+                continue
+            if graph.add(_chunk_node(store, names, other)):
+                queue.append(other)
+            graph.link(_chunk_id(*other), job.id, "" if version is None else f"version {version}")
+    return graph
+
+
+def _inputs(store: LoopStore, chunk: tuple[str, str, str], maker: tuple[str, str]) -> list[tuple[str, str, str, Any]]:
+    """What the run read that made the chunk; where there is none (any more), what one would read now."""
+    rows = store.read("made_of", {"project": chunk[0], "datasetid": chunk[1], "dataid": chunk[2]}, file=FILE)
+    if rows:
+        return [(owner, datasetid, dataid, version) for owner, datasetid, dataid, version, _ in json.loads(rows[0][0])]
+    candidate = store.find_candidate(store.get_job(maker[1], project=maker[0]), chunk[2])
+    return [(*one.key, None) for one in candidate.inputs] if candidate is not None else []
+
+
+def impact(store: LoopStore, dataset: Dataset, dataid: str, *, limit: int = LIMIT) -> Graph:
+    """Everything that reads this chunk, and what is made of that: what would have to be done again if it changed."""
+    get_chunk_status(store, dataset, dataid)
+    names = _Names(store, dataset.project)
+    start = (dataset.project, dataset.datasetid, dataid)
+    graph = Graph(_chunk_id(*start))
+    queue = [start]
+    graph.add(_chunk_node(store, names, start))
+    while queue:
+        chunk = queue.pop(0)
+        of_chunk = {"project": chunk[0], "datasetid": chunk[1], "dataid": chunk[2]}
+        for owner, jobid, of_dataid, *_ in store.read("readers_of_chunk", of_chunk, file=FILE):
+            job = _job_node(store, names, Key(owner, jobid, of_dataid))
+            if len(graph.nodes) >= limit and job.id not in graph.nodes:
+                graph.cut += 1
+                continue
+            graph.add(job)
+            graph.link(_chunk_id(*chunk), job.id)
+            for side, dataset_project, datasetid, _ in names.sides[owner, jobid]:
+                if side == "OUT":
+                    made = (dataset_project, datasetid, of_dataid)
+                    if graph.add(_chunk_node(store, names, made)):
+                        queue.append(made)
+                    graph.link(job.id, _chunk_id(*made))
+    return graph
+
+
+def get_chunk_status(store: LoopStore, dataset: Dataset, dataid: str) -> str:
+    """How the chunk stands, or raise UsageError."""
+    chunk = find_chunk(store, dataset, dataid)
+    if chunk is None:
+        name = dataset.datasetid
+        raise UsageError(f"{name} has no chunk {dataid!r}; see `dataflow status {name}` and `dataflow gaps {name}`")
+    return chunk.status.value
+
+
+def _chunk_id(project: str, datasetid: str, dataid: str) -> str:
+    return f"chunk {project}.{datasetid}/{dataid}"
+
+
+def _chunk_node(store: LoopStore, names: _Names, chunk: tuple[str, str, str]) -> Node:
+    of_chunk = {"project": chunk[0], "datasetid": chunk[1], "dataid": chunk[2]}
+    rows = store.read("chunk_stands", of_chunk, file=FILE)
+    status, version, rows_of = rows[0] if rows else ("PENDING", None, None)
+    told = ["" if version is None else f"version {version}", "" if rows_of is None else f"{rows_of:,} rows"]
+    name = f"{names.shown(chunk[0], chunk[1])}/{chunk[2]}"
+    return Node(_chunk_id(*chunk), "chunk", name, str(status), ", ".join(one for one in told if one))
+
+
+def _job_node(store: LoopStore, names: _Names, key: Key) -> Node:
+    rows = store.read("job_stands", key._asdict(), file=FILE)
+    status, runid = rows[0] if rows else ("PENDING", None)
+    name = f"{names.shown(key.project, key.jobid)}/{key.dataid}"
+    detail = "" if runid is None else f"run {runid}"
+    return Node(f"job {key.project}.{key.jobid}/{key.dataid}", "job", name, str(status), detail)

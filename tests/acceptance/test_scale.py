@@ -1,0 +1,124 @@
+"""Limits, pauses and workers through the real commands."""
+
+import datetime
+import json
+
+import pytest
+
+from support.chain import made_chain
+from support.jobs import end_of
+from support.processes import wait_for
+from support.projects import DATAFLOW, Project
+
+
+@pytest.fixture
+def chain(project: Project) -> Project:
+    return made_chain(project)
+
+
+def told(project: Project, *argv: str) -> str:
+    done = project.dataflow(*argv)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def refused(project: Project, *argv: str) -> str:
+    done = project.dataflow(*argv)
+    assert (done.returncode, done.stdout) == (2, "")
+    return done.stderr
+
+
+def test_a_job_is_scaled_while_it_runs_and_why_says_so(chain: Project) -> None:
+    assert told(chain, "scale", "first", "1", "--reason", "a slow disk") == "first: at most 1 at once; 0 running now\n"
+    copy = 'cp "$feed_location" "$mid_location"'
+    chain.script("jobs/first.sh", f'while [ -e "wait.$dataid" ]; do sleep 0.02; done; {copy}')
+    (chain.folder / "wait.1").touch()
+    running = chain.start(DATAFLOW, "run", "first", "--dataid", "1")
+    wait_for(lambda: [one["running"] for one in chain.json("scale", "first")] == [1], "the run to begin")
+    second = chain.dataflow("run", "first", "--dataid", "2")
+    assert second.returncode == 14
+    assert "1 runs of first are live and its limit is 1, scaled by" in second.stderr
+    why = chain.dataflow("why", "first", "2")
+    assert "a slow disk" in why.stdout
+    assert told(chain, "scale", "first", "2") == "first: at most 2 at once; 1 running now\n"
+    assert chain.dataflow("run", "first", "--dataid", "2").returncode == 0
+    (chain.folder / "wait.1").unlink()
+    assert end_of(running)[0] == 0
+    assert told(chain, "scale", "first", "default") == "first: no limit; 0 running now\n"
+    listed = chain.json("scale")
+    assert [one["job"] for one in listed][:2] == ["first", "second"]
+    assert set(listed[0]) == {"job", "project", "declared", "scaled", "braked", "limit", "running", "paused"}
+    assert "first" in chain.dataflow("scale").stdout
+
+
+def test_a_pause_has_an_end_and_a_reason(sqlite_project: Project) -> None:
+    chain = made_chain(sqlite_project)
+    assert "first is paused until 20" in told(chain, "pause", "first", "--until", "2h", "--reason", "rebuild")
+    waits = chain.dataflow("run", "first")
+    assert waits.returncode == 14
+    assert "first is held by" in waits.stderr
+    assert "rebuild until 20" in waits.stderr
+    told(chain, "pause", "all", "--until", "23:59")
+    assert told(chain, "resume", "first").startswith("first goes on\nbut everything is paused by ")
+    both = chain.dataflow("run", "first")
+    assert (both.returncode, "everything is paused by" in both.stderr) == (14, True)
+    assert "everything is paused" in chain.dataflow("scale").stderr
+    assert told(chain, "resume", "all") == "everything goes on\n"
+    assert told(chain, "resume", "all") == "everything was not paused\n"
+    assert chain.dataflow("run", "first").returncode == 0
+    told(chain, "hold", "first")
+    assert told(chain, "resume", "first") == "first goes on\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "word"),
+    [
+        (("scale", "first", "many"), "'many' is no limit; give a number, or `default`"),
+        (("scale", "nobody", "2"), "job 'nobody' is not registered"),
+        (("scale", "connection:nowhere", "2"), "no job uses a connection 'nowhere'"),
+        (("scale", "nobody"), "there is no job or connection 'nobody'"),
+        (("pause", "first", "--until", "soon"), "'soon' is not an end like 2h (from now), 06:30"),
+        (("pause", "first", "--until", "2001-01-01"), "2001-01-01 is over already"),
+        (("resume", "nobody"), "job 'nobody' is not registered"),
+    ],
+)
+def test_what_makes_no_sense_is_said(sqlite_project: Project, argv: tuple[str, ...], word: str) -> None:
+    assert word in refused(made_chain(sqlite_project), *argv)
+
+
+def test_limits_declared_in_the_project_count(sqlite_project: Project) -> None:
+    project = sqlite_project
+    project.script("jobs/load.sh", "true")
+    project.write(
+        "project.yml",
+        "name: P\nlimits: {db/dw: 0}\ndatasets:\n  dw: {hostname: db, database: dw, partitions: {shards: 1..2}}\n"
+        "jobs:\n  load: {script: jobs/load.sh, outputs: [dw]}\n",
+    )
+    applied = project.dataflow("apply")
+    assert "+ limit db/dw" in applied.stdout + applied.stderr
+    done = project.dataflow("run", "load")
+    assert done.returncode == 14, done.stderr
+    assert "0 runs over the connection db/dw are live and its limit is 0" in done.stderr
+    told(project, "scale", "connection:db/dw", "1")
+    assert project.dataflow("run", "load").returncode == 0
+
+
+def test_workers_are_shown(sqlite_project: Project) -> None:
+    from opendataflow.domain.run import Owner
+    from opendataflow.store import open_store, workers
+
+    made_chain(sqlite_project)
+    assert "no worker has been here" in told(sqlite_project, "workers")
+    store = open_store(sqlite_project.store, actor="test")
+    workers.register_worker(store, Owner("anna@etl-3:7", "etl-3", 7, 1, 8, 1), slots=4, jobs=["first"])
+    ago = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=5)
+    with store.transaction() as tx:
+        tx._cursor.execute("UPDATE worker SET seen_at = ?", (ago.strftime("%Y-%m-%dT%H:%M:%S.000Z"),))
+    workers.register_worker(store, Owner("carl@etl-4:7", "etl-4", 7, 1, 8, 1), slots=2)
+    store.close()
+    shown = sqlite_project.dataflow("workers").stdout.splitlines()
+    assert [line.split()[-1] for line in shown if "etl-" in line] == ["gone", "all"]
+    listed = json.loads(sqlite_project.dataflow("workers", "--json").stdout)
+    assert [(one["name"], one["slots"], one["is_gone"]) for one in listed] == [
+        ("anna@etl-3:7", 4, True), ("carl@etl-4:7", 2, False)
+    ]  # fmt: skip

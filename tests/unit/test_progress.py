@@ -1,0 +1,60 @@
+"""Progress: rates and times to go from counts."""
+
+import pytest
+
+from opendataflow.domain.questions import Answer, Question, Verdict
+from opendataflow.runner.progress import Progress, duration, line
+from opendataflow.runner.report import Codes
+from opendataflow.runner.runjob import Outcome
+
+
+def test_the_rate_is_what_was_done_in_the_last_minute_and_says_when_it_is_over() -> None:
+    progress = Progress()
+    (first,) = progress.rows({"load": {"PENDING": 900, "COMPLETE": 100}}, now=0.0, brakes={})
+    assert (first.rate, first.eta_seconds) == (0.0, None)
+    (row,) = progress.rows({"load": {"PENDING": 690, "RUNNING": 10, "COMPLETE": 300}}, now=10.0, brakes={"load": 3})
+    assert (row.done, row.running, row.left, row.rate, row.eta_seconds) == (300, 10, 690, 20.0, 35.0)
+    assert line([row]) == "load: 300 done, 10 running, 690 left, 20.0/s, done in 35 s, braked to 3"
+    for now in range(20, 120, 10):
+        (row,) = progress.rows({"load": {"PENDING": 690, "RUNNING": 10, "COMPLETE": 300}}, now=float(now), brakes={})
+    assert (row.rate, row.eta_seconds) == (0.0, None), "what was done before that minute counts no longer"
+
+
+def test_jobs_without_dataids_are_not_shown() -> None:
+    assert Progress().rows({"idle": {}, "done": {"COMPLETE": 1}}, now=0.0, brakes={})[0].job == "done"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "?"), (4.4, "4 s"), (89, "89 s"), (300, "5 min"), (7200, "2 h"), (9000, "2 h 30 min"), (200000, "2 d 7 h")],
+)
+def test_durations_are_as_exact_as_a_person_wants_them(seconds: float | None, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def outcome(code: int, status: str, *, runid: int | None = 1, verdict: Verdict | None = None) -> Outcome:
+    return Outcome(code, status, "load", "1", runid=runid, verdict=verdict)
+
+
+LOCKED = Verdict(tuple(Answer(question, question is not Question.SAFE, "", "LOCKED") for question in Question))
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "code"),
+    [
+        ([outcome(0, "COMPLETE"), outcome(0, "CAUGHT_UP", runid=None)], 0),
+        ([outcome(1, "FAILED"), outcome(10, "DATA_NOT_READY", runid=None)], 1),
+        ([outcome(137, "RESUBMIT"), outcome(0, "COMPLETE"), outcome(0, "CAUGHT_UP", runid=None)], 0),
+        ([outcome(143, "RESUBMIT")], 143),
+        ([outcome(5, "LEASE_LOST"), outcome(0, "CAUGHT_UP", runid=None)], 5),
+        ([outcome(0, "CAUGHT_UP", runid=None), outcome(12, "INVALID_PATH", runid=None)], 12),
+        ([outcome(10, "DATA_NOT_READY", runid=None), outcome(12, "INVALID_PATH", runid=None)], 10),
+        ([outcome(14, "LOCKED", runid=None, verdict=LOCKED)], 14),
+        ([outcome(0, "COMPLETE"), outcome(14, "LOCKED", runid=None, verdict=LOCKED)], 0),
+    ],
+)
+def test_the_exit_code_of_a_drain(outcomes: list[Outcome], code: int) -> None:
+    codes = Codes(drain=True)
+    for one in outcomes:
+        codes.add(one)
+    assert codes.code == code
