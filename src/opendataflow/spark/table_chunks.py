@@ -16,6 +16,7 @@ from opendataflow.errors import JobFailed
 from opendataflow.spark.chunk_environment import chunk_environment
 from opendataflow.spark.files import Written, read_chunk
 from opendataflow.spark.spec import ChunkSpec
+from opendataflow.spark.sql_load import find_load
 from opendataflow.spark.sql_publish import Destination, StagedAudit
 from opendataflow.spark.sql_pushed import pushed_down
 from opendataflow.spark.sql_read import is_here, sql_reads
@@ -52,11 +53,13 @@ def produce_rows(
 def _stage_and_publish(spark: SparkSession, chunk: "Chunk", destination: Destination, df: DataFrame) -> None:
     spec = chunk.spec
     audit = StagedAudit(spec, destination)
-    watched = audit.watch(destination.fit(df))
+    fitted = destination.fit(df)
+    load = find_load(spark, spec, fitted.schema)
+    watched = audit.watch(fitted)
     faults.point(faults.CHILD_STAGING)
     try:
         with pushed_down(watched):
-            rows = destination.stage(watched)
+            rows = destination.stage(watched, load=load)
     except Exception as error:
         if told := audit.blame(error):
             raise JobFailed(told) from error
