@@ -219,7 +219,7 @@ def test_a_table_is_read_day_by_day_and_anew_when_it_is_asked_for(
     assert [line.partition(" READY")[0] for line in told.splitlines()] == [
         f"visits/2025-01-0{day}" for day in (1, 2, 3, 4)
     ]
-    assert "#visitz?dataid=2025-01-02" in project.dataflow("why", "count_visits", "2025-01-02").stdout
+    assert "#visitz?dataid=2025-01-02" in project.dataflow("why", "count_visits", "2025-01-02", env=env).stdout
 
     done = project.dataflow("run", "count_visits", "--dataid", "2025-01-01", env=env, timeout=120)
     assert done.returncode == 1, done.stderr
