@@ -13,6 +13,7 @@ from pathlib import Path
 import adbc_driver_sqlite
 import psycopg
 import pytest
+from adbc_driver_manager import dbapi
 
 from opendataflow.errors import ConfigurationError, JobFailed
 from opendataflow.spark.adbc import chunk_condition, connect, explain_failure, quoted, resolve
@@ -160,6 +161,16 @@ def test_a_connection_that_is_lost_before_the_first_row_is_made_again(
         between.to_lose = 100
         with pytest.raises(JobFailed, match=r"the connection to postgresql://\S+ was lost"):
             list(read_rows(scan, scan.select()))
+
+
+def test_options_of_a_connection_hold_for_all_of_its_statements(tmp_path: Path) -> None:
+    with connect(database(f"sqlite:///{tmp_path}/x.db")) as connection:
+        connection.statement_options = {"adbc.sqlite.query.batch_rows": "7"}
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+        connection.statement_options = {"adbc.sqlite.query.batch_rows": "many"}
+        with pytest.raises(dbapi.Error, match="batch_rows"):
+            connection.cursor()
 
 
 def test_bigquery_gets_its_options_and_says_when_it_has_no_credentials(

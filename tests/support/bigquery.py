@@ -201,9 +201,10 @@ class _Connection:
     def __init__(self, service: BigQuery) -> None:
         self._service = service
         self.slot: object = None
+        self.statement_options: Mapping[str, Any] = {}  # as adbc.Connection does: for every statement
 
     def cursor(self, *, adbc_stmt_kwargs: Mapping[str, Any] | None = None) -> "_Cursor":
-        return _Cursor(self._service, adbc_stmt_kwargs or {})
+        return _Cursor(self._service, {**self.statement_options, **(adbc_stmt_kwargs or {})})
 
     def close(self) -> None:
         pass

@@ -8,8 +8,7 @@ where they do not. There are no locks: of two transactions at the same time one 
 import contextlib
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from adbc_driver_manager import dbapi
 
@@ -86,9 +85,6 @@ class BigQueryTarget(Target):
         self._script: Script | None = None
         self._left: list[str] = []
         super().__init__(access)
-
-    def _statement_options(self) -> Mapping[str, Any]:
-        return self.access.statement_options
 
     def run(self, sql: str) -> None:
         """Inside a transaction: at its end."""

@@ -10,7 +10,7 @@ import fcntl
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from adbc_driver_manager import dbapi
@@ -102,19 +102,13 @@ class Target(ABC):
 
     def ask(self, sql: str) -> list[tuple[Any, ...]]:
         """The rows of a query."""
-        with self._cursor() as cursor:
+        with self._connection.cursor() as cursor:
             cursor.execute(sql)
             return list(cursor.fetchall())
 
     def run(self, sql: str) -> None:
-        with self._cursor() as cursor:
+        with self._connection.cursor() as cursor:
             cursor.execute(sql)
-
-    def _cursor(self) -> dbapi.Cursor:
-        return self._connection.cursor(adbc_stmt_kwargs=dict(self._statement_options()) or None)
-
-    def _statement_options(self) -> Mapping[str, Any]:
-        return {}  # those of an address are about how rows are read
 
     def create(self, sql: str) -> None:
         """Make a table that others may have made since."""
@@ -194,7 +188,7 @@ class PostgresTarget(Target):
             self.ask(f"SELECT pg_advisory_lock({_key(self._held)})::text")
 
     def _count(self, sql: str) -> int:
-        with self._cursor() as cursor:
+        with self._connection.cursor() as cursor:
             cursor.execute(sql)
             return int(cursor.rowcount)
 
