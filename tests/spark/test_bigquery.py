@@ -20,7 +20,7 @@ from adbc_driver_manager import dbapi
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructType, _parse_datatype_string
 
-from opendataflow.domain.checks import Check, Finding
+from opendataflow.domain.checks import Check, Finding, passed
 from opendataflow.domain.tables import target_database
 from opendataflow.errors import ConfigurationError, JobFailed
 from opendataflow.project.load import load_registration
@@ -100,7 +100,8 @@ class World:
         spec = self.spec(columns, **more)
         task = Task(self.spark, read_codes(spec), hear=lambda _spec, **said: self.told.append(str(said)))
         ((_, result),) = task.run([spec])
-        assert self.left() == [], "nothing stays staged, however it ends"
+        if passed([Finding(*one) for one in result["findings"]]):  # the others' rows stay for people to look at
+            assert self.left() == [], "nothing stays staged, however it ends"
         return result
 
     def done(self, columns: dict[str, Any], **more: Any) -> int:

@@ -79,6 +79,7 @@ def conflict(shown: str) -> Conflict:
 
 class BigQueryTarget(Target):
     kind = "bigquery"
+    kept_for = "for a day"
     has_locks = False
 
     def __init__(self, access: Access) -> None:

@@ -142,6 +142,12 @@ class Destination:
             if files is not None:
                 files.remove()
 
+    def keep_staged(self) -> str:
+        """Leave the staged rows where they are, for people to look at; where that is, and for how long."""
+        name = self._staged.name
+        self._staged = Staged("", self._staged.schema)
+        return f"{name} at {self._access.shown} {self._target.kept_for}"
+
     def stage(self, df: DataFrame, *, load: Load | None = None) -> int:
         """Write the rows where nobody looks, and see that they are the dataid's; how many there are.
 

@@ -70,6 +70,7 @@ class Target(ABC):
     """A connection of its own, for one thread. What a driver raises comes as it is."""
 
     kind: str
+    kept_for = "until the next run there"  # a staging table that nobody drops
     has_locks = True  # whether what was asked in a transaction stays so until it ends
 
     def __init__(self, access: Access) -> None:

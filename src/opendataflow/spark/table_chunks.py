@@ -44,13 +44,15 @@ def produce_rows(
         if spec.explain:
             chunk.plan = plan(df)
         try:
-            _stage_and_publish(spark, chunk, destination, df)
+            _stage_and_publish(spark, chunk, destination, df, say)
         except StagingLost as error:
             say(f"{error}; it is staged again")
-            _stage_and_publish(spark, chunk, destination, df)
+            _stage_and_publish(spark, chunk, destination, df, say)
 
 
-def _stage_and_publish(spark: SparkSession, chunk: "Chunk", destination: Destination, df: DataFrame) -> None:
+def _stage_and_publish(
+    spark: SparkSession, chunk: "Chunk", destination: Destination, df: DataFrame, say: Say
+) -> None:  # fmt: skip
     spec = chunk.spec
     audit = StagedAudit(spec, destination)
     fitted = destination.fit(df)
@@ -68,9 +70,11 @@ def _stage_and_publish(spark: SparkSession, chunk: "Chunk", destination: Destina
     faults.point(faults.CHILD_WRITTEN)
     chunk.findings = audit.findings(spark, spec.destination, rows=rows, earlier_rows=spec.earlier_rows)
     faults.point(faults.CHILD_AUDITED)
-    if passed(chunk.findings):
-        chunk.written = destination.publish(chunk.findings)
-        faults.point(faults.CHILD_PUBLISHED)
+    if not passed(chunk.findings):
+        say(f"its checks failed, so its rows stay in {destination.keep_staged()}")
+        return
+    chunk.written = destination.publish(chunk.findings)
+    faults.point(faults.CHILD_PUBLISHED)
 
 
 def produce_pandas_rows(
