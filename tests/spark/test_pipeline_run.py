@@ -111,7 +111,8 @@ def test_a_pipeline_publishes_a_chunk_that_a_script_consumes_and_resubmit_repoin
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"dropping returns of {DAY} in ")
     assert f"price_orders/{DAY}" in done.stderr
-    assert len(done.stderr.splitlines()) == 1, f"Spark's noise is in the log:\n{done.stderr}"
+    told = [line for line in done.stderr.splitlines() if " tasks of " not in line]  # how far it is, on a slow machine
+    assert len(told) == 1, f"Spark's noise is in the log:\n{done.stderr}"
 
     chunk = published(shop, DAY)
     run = chunk["c.version"]
