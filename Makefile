@@ -38,7 +38,7 @@ test: setup ## run the tests: SQLite, PostgreSQL and Spark, all real
 	@$(BIN)/python -m pytest -n 2 --dist worksteal && echo "==> All tests passed."
 
 faults: setup ## kill pipelines at every point that has a name, not only at some (some minutes)
-	@DATAFLOW_EVERY_FAULT=1 $(BIN)/python -m pytest tests/faults && echo "==> Everything healed."
+	@DATAFLOW_EVERY_FAULT=1 $(BIN)/python -m pytest tests/faults tests/spark/test_warm_runs.py && echo "==> Everything healed."
 
 lint: setup
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -166,9 +166,7 @@ def test_options_of_a_connection_hold_for_all_of_its_statements(tmp_path: Path) 
     with connect(database(f"sqlite:///{tmp_path}/x.db")) as connection:
         connection.statement_options = {"adbc.sqlite.query.batch_rows": "7"}
         with connection.cursor() as cursor:
-            cursor.execute(
-                "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20) SELECT i FROM n"
-            )
+            cursor.execute("WITH RECURSIVE n(i) AS (SELECT 1 UNION SELECT i + 1 FROM n WHERE i < 10) SELECT i FROM n")
             assert [batch.num_rows for batch in cursor.fetch_record_batch()] == [7, 3]
 
 
