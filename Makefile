@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export PYTHONPATH := tests:$(PYTHONPATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test check lint types imports bench clean lock
+.PHONY: help setup java demo test faults check lint types imports bench clean lock
 
 help: ## list the targets
 	@echo "OpenDataFlow: make TARGET"
@@ -36,6 +36,9 @@ test: setup ## run the tests: SQLite, PostgreSQL and Spark, all real
 	@$(BIN)/python -m compileall -q src tests
 	@$(BIN)/dataflow prepare-spark || echo "==> Going on without: the tests take longer."
 	@$(BIN)/python -m pytest -n 2 --dist worksteal && echo "==> All tests passed."
+
+faults: setup ## kill pipelines at every point that has a name, not only at some (some minutes)
+	@DATAFLOW_EVERY_FAULT=1 $(BIN)/python -m pytest tests/faults tests/spark/test_warm_runs.py && echo "==> Everything healed."
 
 lint: setup
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

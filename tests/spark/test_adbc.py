@@ -162,6 +162,14 @@ def test_a_connection_that_is_lost_before_the_first_row_is_made_again(
             list(read_rows(scan, scan.select()))
 
 
+def test_options_of_a_connection_hold_for_all_of_its_statements(tmp_path: Path) -> None:
+    with connect(database(f"sqlite:///{tmp_path}/x.db")) as connection:
+        connection.statement_options = {"adbc.sqlite.query.batch_rows": "7"}
+        with connection.cursor() as cursor:
+            cursor.execute("WITH RECURSIVE n(i) AS (SELECT 1 UNION SELECT i + 1 FROM n WHERE i < 10) SELECT i FROM n")
+            assert [batch.num_rows for batch in cursor.fetch_record_batch()] == [7, 3]
+
+
 def test_bigquery_gets_its_options_and_says_when_it_has_no_credentials(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -426,8 +426,14 @@ def test_what_fails_its_checks_is_not_published(world: World) -> None:
     assert "in 1 of 3 rows" in found[1].detail
     assert (result["error"], result["rows"]) == (None, 3)
     assert world.sql("SELECT id FROM totals ORDER BY id") == [(1,), (2,), (3,)]
-    assert (world.ledger(), world.staging()) == ((1, 1, 3), [])
-    told = world.refused(world.source(ROWS), run=3, checks=[Check("not_null", {"columns": ["id"]}, "quarantine")])
+    assert world.ledger() == (1, 1, 3)
+    # They stay for people to look at, until the next run there.
+    (kept,) = world.staging()
+    assert world.sql(f"SELECT id, item FROM {kept} ORDER BY id, item IS NULL") == [(1, "a"), (1, None), (2, "c")]
+    assert kept in "".join(world.told)
+    assert world.done(world.source(ROWS), run=3, published=1, inputs="other") == 3
+    assert world.staging() == []
+    told = world.refused(world.source(ROWS), run=4, checks=[Check("not_null", {"columns": ["id"]}, "quarantine")])
     assert "`on_fail: quarantine`, which keeps rows in files beside the chunk's, and a table has none" in told
 
 

@@ -30,6 +30,7 @@ class Table(NamedTuple):
     driver: str | None
     driver_options: dict[str, str]
     connections: int | None
+    staging: str | None  # of BigQuery: where chunks lie that it loads
 
     @property
     def name(self) -> str:
@@ -54,6 +55,7 @@ def find_table(dataset: Dataset) -> Table | None:
     return Table(
         url or "", url_env, None if query else table, query, declared.get("partition_column"), declared.get("write"),
         declared.get("driver"), declared.get("driver_options") or {}, declared.get("connections"),
+        declared.get("staging"),
     )  # fmt: skip
 
 
@@ -114,7 +116,7 @@ def target_database(dataset: Dataset, dataid: str, *, root: str, replaces_all: b
     """How this chunk is written; `replaces_all`: its pipeline makes the whole destination each time."""
     table = _get_table(dataset)
     write = table.write or (REPLACE_TABLE if replaces_all else REPLACE)
-    return _database(dataset, table, (dataid,), root, write)
+    return {**_database(dataset, table, (dataid,), root, write), "staging": table.staging}
 
 
 def _get_table(dataset: Dataset) -> Table:

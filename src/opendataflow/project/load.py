@@ -167,7 +167,7 @@ def _dataset(source: Source, project: str, datasetid: str, entry: DatasetEntry) 
     rest = {
         "options": entry.options, "schema": entry.schema_, "url": url, "url_env": entry.url_env, "query": entry.query,
         "partition_column": entry.partition_column, "write": entry.write, "driver": entry.driver,
-        "driver_options": entry.driver_options, "connections": entry.connections,
+        "driver_options": entry.driver_options, "connections": entry.connections, "staging": entry.staging,
         "arrival": arrival_json(entry.arrival), "checks": checks_json(entry.checks),
     }  # fmt: skip
     schemaname, _, tablename = (entry.table or "").rpartition(".")

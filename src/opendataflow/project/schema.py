@@ -25,7 +25,7 @@ _SECRET_OPTION = re.compile(r"(?i)(?:^|[._-])(?:password|passwd|passphrase|pwd)$
 _SECRET_PARAMETER = re.compile(r"(?i)[?&;](?:password|passwd|pwd|sslpassword)=[^&;]")
 _VARIABLE = re.compile(r"\$\{[^}]*\}")
 _ONE_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_ABOUT_DATABASES = ("table", "query", "driver", "driver_options", "connections", "write")
+_ABOUT_DATABASES = ("table", "query", "driver", "driver_options", "connections", "write", "staging")
 _PARTS_OF_ADDRESS = ("hostname", "database", "username")
 _TYPES = (
     "string", "varchar", "char", "boolean", "byte", "tinyint", "short", "smallint", "int", "integer", "long", "bigint",
@@ -133,6 +133,7 @@ class DatasetEntry(_Strict):
     driver_options: dict[Annotated[str, AfterValidator(_option_name)], str] = {}
     connections: int | None = Field(default=None, ge=1, le=10_000)
     write: Literal["replace", "append", "replace_table"] | None = None
+    staging: Filled | None = None  # the folder of a bucket that BigQuery loads chunks from
     arrival: ArrivalEntry | None = None
     checks: list[CheckEntry] = []
 
@@ -176,6 +177,13 @@ class DatasetEntry(_Strict):
             raise ValueError("is not an address like postgresql://reader@localhost:5432/crm")
         return url
 
+    @field_validator("staging")
+    @classmethod
+    def _in_a_bucket(cls, staging: str | None) -> str | None:
+        if staging is not None and not re.fullmatch(r"gs://[a-z0-9][a-z0-9._-]+(/[^/*?\s]+)*/?", staging):
+            raise ValueError("is not a folder of a bucket that BigQuery loads from, like gs://bucket/folder")
+        return staging
+
     @field_validator("url_env")
     @classmethod
     def _a_variable(cls, name: str | None) -> str | None:
@@ -195,7 +203,7 @@ class DatasetEntry(_Strict):
         if self.url is None and self.url_env is None:
             for needs in _ABOUT_DATABASES:
                 if getattr(self, needs):
-                    article = "" if needs in ("driver_options", "connections", "write") else "a "
+                    article = "" if needs in ("driver_options", "connections", "write", "staging") else "a "
                     raise ValueError(f"has {article}`{needs}`, but no `url` of its database")
         if self.arrival is not None and self.path is None:
             raise ValueError("has `arrival`, but no `path` where files could arrive")
@@ -212,6 +220,8 @@ class DatasetEntry(_Strict):
             raise ValueError("has a `format`, which is for files, and the address of a database")
         if self.write is not None and self.query is not None:
             raise ValueError(f"has `write: {self.write}`, and a query; only a table can be written")
+        if self.staging is not None and self.url is not None and not self.url.startswith("bigquery://"):
+            raise ValueError("has `staging`, which is for BigQuery; other databases take rows as they are")
         if self.partition_column is None:
             return
         if self.path is not None:

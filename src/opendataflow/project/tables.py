@@ -68,6 +68,8 @@ def _of_table(dataset: Dataset, table: Table, producer: JobSpec | None) -> Itera
         yield (*at, "partition_column"), told
     if producer is None and table.write is not None:
         yield (*at, "write"), "is for a destination, and no pipeline makes this dataset"
+    if producer is None and table.staging is not None:
+        yield (*at, "staging"), "is for a destination, and no pipeline makes this dataset"
     if '"checks"' in (dataset.definition or "") and (producer is None or producer.kind != "pipeline"):
         told = "of a table are done while a pipeline writes it; give them to the pipeline that reads this one"
         yield (*at, "checks"), told
@@ -106,6 +108,9 @@ def _of_target(job: JobSpec, dataset: Dataset, table: Table, at: Path) -> Iterat
         return
     if table.scheme == "jdbc":
         yield at, f"{name!r} has a jdbc: url, which can only be read; give the database's own, like postgresql://…"
+    if table.scheme == "bigquery" and table.staging is None:
+        told = "a destination in BigQuery needs `staging: gs://bucket/folder`, where chunks are put for it to load"
+        yield ("datasets", name), told
     if table.connections == 1:
         yield ("datasets", name, "connections"), "a destination needs two at least, one of which publishes"
     definition = json.loads(job.definition)

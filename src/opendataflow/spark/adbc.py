@@ -67,9 +67,13 @@ class Access:
 
 
 class Connection(dbapi.Connection):
-    """A connection that gives its slot back when it is closed."""
+    """A connection that gives its slot back when it is closed; some options hold for all of its statements."""
 
     slot: Slot | None = None
+    statement_options: Mapping[str, str | int] = {}
+
+    def cursor(self, *, adbc_stmt_kwargs: Mapping[str, Any] | None = None) -> dbapi.Cursor:
+        return super().cursor(adbc_stmt_kwargs={**self.statement_options, **(adbc_stmt_kwargs or {})} or None)
 
     def close(self) -> None:
         try:
@@ -208,6 +212,8 @@ def _open_once(access: Access, *, autocommit: bool, must_exist: bool, holding: b
         raise JobFailed(f"there is no database file {access.options['uri']}; check the address in `url:`")
     # Session-level things happen outside of any transaction, which `autocommit=False` would begin.
     connection = _shared_connection(access) if access.dialect == "postgresql" else _own_connection(_new_handle(access))
+    if access.dialect == "bigquery":  # it names its dataset there; those of others are about how rows are read
+        connection.statement_options = access.statement_options
     try:
         connection.slot = take_slot(connection, access, holding=holding)
         if access.dialect == "sqlite":

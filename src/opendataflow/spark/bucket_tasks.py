@@ -8,9 +8,10 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-Store = dict[str, Any]  # kind (s3 | gs), endpoint, region, anonymous
+Store = dict[str, Any]  # kind (s3 | gs | here), endpoint, region, anonymous
 Batches = Callable[[Iterator[Any]], Iterator[Any]]
 
+HERE: Store = {"kind": "here"}  # files of the machine that the task runs on
 BATCH_ROWS = 10_000
 BLOCK_BYTES = 8 * 1024 * 1024
 GROUP_BYTES = 64 * 1024 * 1024  # of a row group in memory
@@ -25,6 +26,8 @@ def open_store(store: Store) -> Any:
 
     from pyarrow import fs
 
+    if store["kind"] == "here":
+        return fs.LocalFileSystem()
     if store["kind"] == "gs":
         limit = datetime.timedelta(seconds=60)
         if store["endpoint"] is None:
@@ -40,7 +43,9 @@ def open_store(store: Store) -> Any:
 
 
 # Reading --------------------------------------------------------------------------------------------------------------
-def parquet_reader(store: Store, units: Sequence[tuple[str, int]], schema: Any) -> Batches:
+def parquet_reader(
+    store: Store, units: Sequence[tuple[str, int]], schema: Any, *, batch_rows: int = BATCH_ROWS
+) -> Batches:  # fmt: skip
     """For rows that are numbers of units (path, row group): the rows of those, as this Arrow schema has them."""
 
     def read(batches: Iterator[Any]) -> Iterator[Any]:
@@ -51,7 +56,7 @@ def parquet_reader(store: Store, units: Sequence[tuple[str, int]], schema: Any) 
         for number in _numbers(batches):
             path, group = units[number]
             with system.open_input_file(path) as file, parquet.ParquetFile(file, pre_buffer=True) as source:
-                for batch in source.iter_batches(batch_size=BATCH_ROWS, row_groups=[group], columns=schema.names):
+                for batch in source.iter_batches(batch_size=batch_rows, row_groups=[group], columns=schema.names):
                     yield from pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches()
 
     return read

@@ -52,6 +52,7 @@ class Database:
     dataids: tuple[str, ...] = ()  # the chunks to read or write: slots of time or values; empty: all of it
     write: str = "replace"  # this dataid's rows; or `append`, or `replace_table`
     connections: int | None = None  # at most so many at the same time, by all workers together
+    staging: str | None = None  # of a destination in BigQuery: the folder of a bucket that it loads chunks from
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

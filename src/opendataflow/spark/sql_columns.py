@@ -30,6 +30,7 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
+from opendataflow.spark.bigquery_types import bigquery_type, fitted_bigquery, refused_names
 from opendataflow.spark.sql_chunk import identifier
 
 ATTEMPT = "dataflow_attempt"  # in a staging table: the task attempt that wrote the row
@@ -105,6 +106,8 @@ class Move:
 
 def column_type(kind: str, found: DataType) -> str | None:
     """The type of a new column for these values; None where the database has none."""
+    if kind == "bigquery":
+        return bigquery_type(found)
     if isinstance(found, DecimalType):
         # Text by its affinity: as a number SQLite would make a binary fraction of it.
         name = "numeric" if kind == "postgresql" else "DECIMAL_TEXT"
@@ -129,6 +132,8 @@ def unwritable(schema: StructType, kind: str) -> list[str]:
     problems = [
         f"column {name!r} is named as one that pipelines add; rename it" for name in schema.names if name in OWN
     ]
+    if kind == "bigquery":
+        problems += [f"{name!r} is no name that BigQuery has for a column; rename it" for name in refused_names(schema)]
     for field in schema:
         if isinstance(field.dataType, NullType):
             problems.append(f"column {field.name!r} has no type, since it is null throughout; cast it")
@@ -181,6 +186,8 @@ def _same(name: str, left: dict[str, TableColumn]) -> str:
 def fitted(field: StructField, column: TableColumn, kind: str) -> str | None:
     """The staged column as the table's column takes it, or None when it does not without loss."""
     quoted = identifier(field.name, kind)
+    if kind == "bigquery":
+        return fitted_bigquery(field.dataType, column.type, quoted)
     if kind == "sqlite":
         return quoted if _affinity(column.type) in _affinities(field.dataType) else None
     return _fitted_postgres(field.dataType, column, quoted)
@@ -247,4 +254,4 @@ def _affinities(found: DataType) -> tuple[str, ...]:
     return ("TEXT", "BLOB")
 
 
-_names = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
+_names = {"postgresql": "PostgreSQL", "sqlite": "SQLite", "bigquery": "BigQuery"}

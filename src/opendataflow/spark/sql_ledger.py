@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from opendataflow.domain.checks import Finding
 from opendataflow.errors import JobFailed, LeaseLost
+from opendataflow.spark import bigquery_ledger
 from opendataflow.spark.sql_chunk import literal, quoted
 from opendataflow.spark.sql_target import Target, beside, last_name
 
@@ -55,7 +56,11 @@ _ADOPT = """
 UPDATE {ledger} SET token = {token}
 WHERE tablename = {tablename} AND dataset = {dataset} AND dataid = {dataid} AND token < {token}
 """
-_NOW = {"postgresql": "clock_timestamp() AT TIME ZONE 'UTC'", "sqlite": "strftime('%Y-%m-%d %H:%M:%f', 'now')"}
+_NOW = {
+    "postgresql": "clock_timestamp() AT TIME ZONE 'UTC'",
+    "sqlite": "strftime('%Y-%m-%d %H:%M:%f', 'now')",
+    "bigquery": "CURRENT_TIMESTAMP()",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,14 +125,26 @@ def decide(entry: Entry | None, asked: Publication, *, can_undo: bool) -> Step:
     )
 
 
+class _Statements(NamedTuple):
+    create: str
+    find: str
+    put: str
+    adopt: str
+
+
+_COMMON = _Statements(_CREATE, _FIND, _PUT, _ADOPT)
+_BIGQUERY = _Statements(bigquery_ledger.CREATE, bigquery_ledger.FIND, bigquery_ledger.PUT, bigquery_ledger.ADOPT)
+
+
 class Ledger:
     """The ledger table beside a target's table."""
 
     def __init__(self, target: Target, asked: Publication) -> None:
         self._target, self._asked = target, asked
+        self._sql = _BIGQUERY if target.kind == "bigquery" else _COMMON
         self.name = beside(asked.table, LEDGER)
         self._words = {
-            "ledger": quoted(self.name),
+            "ledger": quoted(self.name, target.kind),
             "tablename": self._text(last_name(asked.table)),
             "dataset": self._text(asked.dataset),
             "dataid": self._text(asked.dataid),
@@ -138,7 +155,7 @@ class Ledger:
         """This dataid's row, if there is one."""
         if not self._target.columns(self.name):
             return None
-        found = self._target.ask(_FIND.format(**self._words))
+        found = self._target.ask(self._sql.find.format(**self._words))
         if not found:
             return None
         run, token, rows, digest, columns, findings = found[0]
@@ -147,7 +164,22 @@ class Ledger:
     def create(self) -> None:
         if not self._target.columns(self.name):
             self._target.wait_for(f"create {self.name}")
-            self._target.run(_CREATE.format(**self._words))
+            self._target.create(self._sql.create.format(**self._words))
+
+    def expect(self, entry: Entry | None) -> None:
+        """Inside a transaction: raise Conflict if this dataid's row is another by its end, and let nobody between."""
+        if self._target.has_locks:
+            return
+        self._target.change(bigquery_ledger.GUARD.format(**self._words), 1, self._without_guard)
+        still = bigquery_ledger.NOBODY if entry is None else bigquery_ledger.STILL
+        found = {} if entry is None else {"found_run": str(entry.run), "found_token": str(entry.token)}
+        self._target.require(still.format(**self._words, **found))
+
+    def _without_guard(self, _changed: int | None) -> JobFailed:
+        return JobFailed(
+            f"{self._asked.chunk}: {LEDGER} beside {self._asked.table} has lost its first row, whose names are empty, "
+            "and which keeps two runs from publishing at once; put it back, or restore the table as it was before"
+        )
 
     def put(self, rows: int, columns: str, findings: Sequence[Finding]) -> None:
         """Say that this run's rows are there; raise LeaseLost when a later run said so before."""
@@ -159,15 +191,15 @@ class Ledger:
             "findings": self._text(json.dumps([list(one) for one in findings])),
             "now": _NOW[self._target.kind],
         }
-        self._changed(_PUT.format(**self._words, **said))
+        self._changed(self._sql.put.format(**self._words, **said))
 
     def adopt(self) -> None:
         """Say that this run stands for the rows that are there."""
-        self._changed(_ADOPT.format(**self._words))
+        self._changed(self._sql.adopt.format(**self._words))
 
     def _changed(self, sql: str) -> None:
-        if self._target.change(sql) != 1:
-            raise LeaseLost(f"{self._asked.chunk}: a later run has published it in {self._asked.table} meanwhile")
+        told = f"{self._asked.chunk}: a later run has published it in {self._asked.table} meanwhile"
+        self._target.change(sql, 1, lambda _changed: LeaseLost(told))
 
     def _text(self, value: str) -> str:
         return literal(value, self._target.kind)

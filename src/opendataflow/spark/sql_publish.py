@@ -7,16 +7,19 @@
         written = destination.publish(findings)
 
 The transaction takes out what the chunk replaces, moves the staged rows, writes the ledger's row and drops the staging
-table. Two runs of one dataid come one after the other, and the later one wins, whoever is first.
+table. Two runs of one dataid come one after the other, and the later one wins, whoever is first. Where a database has
+no locks, a run that others came between decides again.
 """
 
 import contextlib
 import hashlib
 import json
+import random
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from adbc_driver_manager import dbapi
 from pyspark.sql import DataFrame, SparkSession
@@ -26,28 +29,35 @@ from pyspark.sql.types import StructType
 from opendataflow.domain.checks import Finding
 from opendataflow.errors import ConfigurationError, JobFailed
 from opendataflow.spark.adbc import explain, is_lost, resolve
+from opendataflow.spark.bigquery_files import StagedFiles
+from opendataflow.spark.bigquery_target import BigQueryTarget
 from opendataflow.spark.check_columns import quoted as spark_name
 from opendataflow.spark.checks import Audit
 from opendataflow.spark.drift import check_columns
 from opendataflow.spark.files_read import ddl, parse_schema, types_of
 from opendataflow.spark.files_write import Written, check_writable, schema_json
 from opendataflow.spark.spec import ChunkSpec, Database, Place
+from opendataflow.spark.sql_chunk import dialect
 from opendataflow.spark.sql_columns import ATTEMPT, RUN, definitions, unwritable
 from opendataflow.spark.sql_ledger import MODES, REPLACE_TABLE, Entry, Ledger, Publication, Step, decide
+from opendataflow.spark.sql_load import Load
 from opendataflow.spark.sql_read import is_here, read_table
 from opendataflow.spark.sql_table import Staged, Table, has_column
-from opendataflow.spark.sql_target import Target, beside, open_target, staging_name
+from opendataflow.spark.sql_target import Conflict, Target, beside, open_target, staging_name
 from opendataflow.spark.sql_write import stage
 
 AWAY_SECONDS = 60.0  # how long a database that went away while it was to publish is waited for
+CONFLICT_SECONDS = 600.0  # how long a run that others come between decides again
 _PAUSE_SECONDS = 1.0
+_MOST_PAUSE_SECONDS = 30.0
+T = TypeVar("T")
 
 
 class Destination:
     """One run's chunk and the table it goes to. Use it in a `with`, in one thread; nothing stays staged after it."""
 
     def __init__(self, spec: ChunkSpec, code_digests: Sequence[str]) -> None:
-        self._place = spec.destination
+        self._place, self._sources = spec.destination, spec.sources
         self._database = _checked(spec)
         self._asked = Publication(
             dataset=self._place.datasetid,
@@ -60,6 +70,7 @@ class Destination:
         )
         self._access = resolve(self._database)
         self._staged = Staged("", StructType())
+        self._files: StagedFiles | None = None  # on the way to the staging table, where a database loads files
 
     def __enter__(self) -> "Destination":
         self._target: Target = open_target(self._access)
@@ -67,8 +78,7 @@ class Destination:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        if self._staged.name:
-            self._target.forget(self._staged.name)
+        self._remove_staged()
         self._target.close()
 
     # Before anything is computed --------------------------------------------------------------------------------------
@@ -80,10 +90,14 @@ class Destination:
         with self._explained():
             if self._decide(self._ledger.find()) not in (Step.ADOPT, Step.DONE):
                 return None
-            with self._target.transaction(self._lock):
-                entry = self._ledger.find()
-                if self._decide(entry) is Step.ADOPT:
-                    self._ledger.adopt()
+            return self._until_alone(self._adopt)
+
+    def _adopt(self) -> Entry | None:
+        with self._target.transaction(self._lock):
+            entry = self._ledger.find()
+            if self._decide(entry) is Step.ADOPT:
+                self._ledger.expect(entry)
+                self._ledger.adopt()
         return entry
 
     def _decide(self, entry: Entry | None) -> Step:
@@ -111,26 +125,59 @@ class Destination:
         return df
 
     def _new_staging(self, schema: StructType) -> None:
-        if self._staged.name:
-            self._target.forget(self._staged.name)
+        self._remove_staged()
         name = staging_name(self._asked.dataset, self._asked.token, uuid.uuid4().hex[:8])
         self._target.new_staging(self._asked.table, name, definitions(schema, self._target.kind, [ATTEMPT]))
         self._staged = Staged(beside(self._asked.table, name), schema)
         self._target.sweep(self._asked.table, name)
+        if self._database.staging is not None and self._target.kind == "bigquery":
+            self._files = StagedFiles(self._asked.dataset, f"{self._database.staging.rstrip('/')}/{name}")
 
-    def stage(self, df: DataFrame) -> int:
-        """Write the rows where nobody looks, and see that they are the dataid's; how many there are."""
+    def _remove_staged(self) -> None:
+        files, self._files = self._files, None
+        try:
+            if self._staged.name:
+                self._target.forget(self._staged.name)
+        finally:
+            if files is not None:
+                files.remove()
+
+    def keep_staged(self) -> str:
+        """Leave the staged rows where they are, for people to look at; where that is, and for how long."""
+        name = self._staged.name
+        self._staged = Staged("", self._staged.schema)
+        return f"{name} at {self._access.shown} {self._target.kept_for}"
+
+    def stage(self, df: DataFrame, *, load: Load | None = None) -> int:
+        """Write the rows where nobody looks, and see that they are the dataid's; how many there are.
+
+        With `load`, tasks get them without Spark's help.
+        """
         if self._target.kind == "sqlite" and not is_here(df.sparkSession):
             raise JobFailed(f"{self._access.shown} is a file of this machine, and Spark's tasks run on others")
-        attempts = stage(df, self._access, self._staged.name)
+        if self._files is not None and isinstance(self._target, BigQueryTarget):
+            return self._stage_files(df, self._files, self._target)
+        units, read = load or (df, None)
+        attempts = stage(units, self._access, self._staged.name, read=read)
         self._staged = Staged(self._staged.name, self._staged.schema, attempts)
         with self._explained():
             self._table.require_dataid(self._staged)
         return self._staged.rows
 
+    def _stage_files(self, df: DataFrame, files: StagedFiles, target: BigQueryTarget) -> int:
+        staged = self._staged
+        rows = files.write(df, self._sources)
+        with self._explained():
+            target.load(staged.name, definitions(staged.schema, target.kind, ()), files.pattern)
+            self._staged = Staged(staged.name, staged.schema, rows)
+            self._table.require_dataid(self._staged)
+        return rows
+
     def read_staged(self, spark: SparkSession) -> DataFrame:
         """What is staged, with the types that it had."""
         staged = self._staged
+        if self._files is not None:
+            return self._files.read(spark)
         database = replace(self._database, table=staged.name, query=None, partition_column=None, dataids=())
         df = read_table(spark, replace(self._place, schema=None, database=database))
         columns = [F.col(spark_name(field.name)).cast(field.dataType).alias(field.name) for field in staged.schema]
@@ -150,14 +197,27 @@ class Destination:
         until = time.monotonic() + AWAY_SECONDS
         while True:
             try:
-                written = self._publish_once(findings)
+                written = self._until_alone(lambda: self._publish_once(findings))
                 break
             except dbapi.Error as error:
                 if not is_lost(error) or time.monotonic() > until:
                     raise JobFailed(explain(error, self._access)) from None
             self._open_again(until)
         self._staged = Staged("", self._staged.schema)
+        self._remove_staged()
         return written
+
+    def _until_alone(self, once: Callable[[], T]) -> T:
+        """What it returns once nobody comes between; it decides anew each time."""
+        until, pause = time.monotonic() + CONFLICT_SECONDS, _PAUSE_SECONDS
+        while True:
+            try:
+                return once()
+            except Conflict:
+                if time.monotonic() > until:
+                    raise
+            time.sleep(random.uniform(0, pause))  # noqa: S311  so that two do not meet again
+            pause = min(2 * pause, _MOST_PAUSE_SECONDS)
 
     def _publish_once(self, findings: Sequence[Finding]) -> Written:
         written = self.written
@@ -165,6 +225,8 @@ class Destination:
             self._ledger.create()
             entry = self._ledger.find()
             step = self._decide(entry)
+            if step is not Step.DONE:
+                self._ledger.expect(entry)
             if step is Step.ADOPT and entry is not None:
                 self._ledger.adopt()
                 written = Written(rows=entry.rows, schema=entry.columns)
@@ -218,6 +280,11 @@ def _checked(spec: ChunkSpec) -> Database:
     database = place.database
     if database is None or database.table is None:
         raise ConfigurationError(f"{place.datasetid}: a destination in a database needs `table:`, not a query")
+    if dialect(database) == "bigquery" and database.staging is None:
+        raise ConfigurationError(
+            f"{place.datasetid}: a destination in BigQuery needs `staging: gs://bucket/folder`, where chunks are put "
+            "as files for BigQuery to load"
+        )
     if database.write not in MODES:
         raise ConfigurationError(f"{place.datasetid}: `write: {database.write}` is not one of {', '.join(MODES)}")
     for check in spec.checks:

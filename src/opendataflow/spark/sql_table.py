@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructType
 
 from opendataflow.errors import JobFailed
 from opendataflow.spark.spec import Database
-from opendataflow.spark.sql_chunk import chunk_condition, identifier, literal, quoted
+from opendataflow.spark.sql_chunk import ALL_ROWS, chunk_condition, identifier, literal, quoted
 from opendataflow.spark.sql_columns import (
     ATTEMPT,
     DATAID,
@@ -31,14 +31,19 @@ class StagingLost(JobFailed):
 class Staged:
     """A staging table, and which of its rows count."""
 
-    def __init__(self, name: str, schema: StructType, attempts: Sequence[Attempt] = ()) -> None:
-        self.name, self.schema, self.attempts = name, schema, tuple(attempts)
+    def __init__(self, name: str, schema: StructType, attempts: Sequence[Attempt] | int = ()) -> None:
+        """`attempts`: those that count; or how many rows there are, when all of them do."""
+        self.name, self.schema = name, schema
+        self.is_whole = isinstance(attempts, int)
+        self.attempts = (Attempt(0, attempts),) if isinstance(attempts, int) else tuple(attempts)
 
     @property
     def rows(self) -> int:
         return sum(attempt.rows for attempt in self.attempts)
 
     def condition(self, kind: str) -> str:
+        if self.is_whole:
+            return ALL_ROWS
         numbers = ", ".join(str(int(attempt.number)) for attempt in self.attempts)
         return f"{identifier(ATTEMPT, kind)} IN ({numbers})" if numbers else "1 = 0"
 
@@ -49,7 +54,7 @@ class Table:
     def __init__(self, target: Target, database: Database, asked: Publication, types: StructType) -> None:
         self._target, self._kind, self._asked, self._types = target, target.kind, asked, types
         self._database = replace(database, dataids=(asked.dataid,))
-        self._name = quoted(asked.table)
+        self._name = quoted(asked.table, target.kind)
 
     @property
     def _is_by_dataid(self) -> bool:
@@ -96,7 +101,8 @@ class Table:
         name = identifier(field.name, self._kind)
         condition = self._condition(field.name, str(column_type(self._kind, field.dataType)))
         count, example = self._target.ask(
-            f"SELECT count(*), min(CAST({name} AS text)) FROM {quoted(staged.name)} "
+            f"SELECT count(*), min(CAST({name} AS {column_type(self._kind, StringType())})) "
+            f"FROM {quoted(staged.name, self._kind)} "
             f"WHERE {staged.condition(self._kind)} AND ({condition}) IS NOT TRUE"
         )[0]
         if count:
@@ -126,34 +132,46 @@ class Table:
         if has_column(RUN, columns):
             into[RUN] = str(self._asked.token)
         names = ", ".join(identifier(name, self._kind) for name in into)
-        moved = self._target.change(
-            f"INSERT INTO {self._name} ({names}) SELECT {', '.join(into.values())} FROM {quoted(staged.name)} "
-            f"WHERE {staged.condition(self._kind)}"
+        self._target.change(
+            f"INSERT INTO {self._name} ({names}) SELECT {', '.join(into.values())} "
+            f"FROM {quoted(staged.name, self._kind)} WHERE {staged.condition(self._kind)}",
+            staged.rows,
+            lambda moved: self._lost(staged, moved),
         )
-        if moved != staged.rows:
-            raise StagingLost(
-                f"{self._asked.chunk}: of {staged.rows} rows that were staged in {self._target.access.shown}, {moved} "
-                "are there now: it was started again meanwhile"
-            )
         if is_new:
             self._create_index()
 
+    def _lost(self, staged: Staged, moved: int | None) -> StagingLost:
+        told = "others" if moved is None else str(moved)
+        return StagingLost(
+            f"{self._asked.chunk}: of {staged.rows} rows that were staged in {self._target.access.shown}, {told} "
+            "are there now: it was started again meanwhile"
+        )
+
     def _create(self) -> bool:
-        """Make the table if there is none; True if it was made."""
+        """Make the table if there is none; True if it was made and is this transaction's own."""
         if self._target.columns(self._asked.table):
             return False
         self._target.wait_for(f"create {self._asked.table}")
         if self._target.columns(self._asked.table):
             return False  # made by another run while this one waited
         made = definitions(self._types, self._kind, [DATAID] if self._is_by_dataid else [])
-        self._target.run(f"CREATE TABLE {self._name} ({made})")
-        return True
+        return self._target.new_table(self._asked.table, made, self._found_by())
+
+    def _found_by(self) -> TableColumn | None:
+        """The column that a new table's chunks are found by when they are replaced."""
+        if self._asked.write != REPLACE:
+            return None
+        column = self._find(self._database.partition_column or "")
+        type_ = self._types[column].dataType if column else StringType()
+        return TableColumn(name=column or DATAID, type=str(column_type(self._kind, type_)))
 
     def _create_index(self) -> None:
-        """On what a new table's chunks are found by when they are replaced; after its first rows, which is quicker."""
-        if self._asked.write != REPLACE:
+        """On what chunks are found by; after the table's first rows, which is quicker."""
+        found_by = self._found_by()
+        if found_by is None:
             return
-        column = self._find(self._database.partition_column or "") or DATAID
+        column = found_by.name
         name = "" if self._kind == "postgresql" else f"{identifier(f'{last_name(self._asked.table)}_{column}')} "
         self._target.run(f"CREATE INDEX {name}ON {self._name} ({identifier(column, self._kind)})")
 

@@ -2,7 +2,7 @@
 
 A run that lives holds a lock named after its staging table: on PostgreSQL an advisory lock of its session, which ends
 with it however it ends; for SQLite a locked file beside the database's. Whoever gets such a lock knows that the table's
-run is dead, and removes the table.
+run is dead, and removes the table. On BigQuery staging tables expire.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import fcntl
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from adbc_driver_manager import dbapi
@@ -22,6 +22,7 @@ from opendataflow.spark.sql_columns import TableColumn
 from opendataflow.spark.sql_slots import WAIT_SECONDS, NoSlot
 
 STAGING = "dataflow_staging_"
+Otherwise = Callable[[int | None], Exception]  # what is raised, by how many rows were changed if that is known
 _NAME_BYTES = 63  # of PostgreSQL's identifiers
 _PAUSE_SECONDS = 0.5
 _BUSY_SECONDS = 120
@@ -48,18 +49,29 @@ SELECT name FROM sqlite_schema WHERE type = 'table' AND substr(name, 1, length({
 
 def open_target(access: Access) -> "Target":
     """The database, or raise ConfigurationError for one that nothing can be published in."""
-    known = {"postgresql": PostgresTarget, "sqlite": SqliteTarget}
+    known: dict[str, type[Target]] = {"postgresql": PostgresTarget, "sqlite": SqliteTarget}
+    if access.dialect == "bigquery":
+        from opendataflow.spark.bigquery_target import BigQueryTarget
+
+        known["bigquery"] = BigQueryTarget
     if access.dialect not in known:
         raise ConfigurationError(
-            f"{access.shown}: pipelines write to PostgreSQL and SQLite; for another database write files and load them"
+            f"{access.shown}: pipelines write to PostgreSQL and SQLite, and to BigQuery; for another database write "
+            "files and load them"
         )
     return known[access.dialect](access)
+
+
+class Conflict(JobFailed):
+    """Somebody else came between what was asked and what was to be changed, and nothing was: decide again."""
 
 
 class Target(ABC):
     """A connection of its own, for one thread. What a driver raises comes as it is."""
 
     kind: str
+    kept_for = "until the next run there"  # a staging table that nobody drops
+    has_locks = True  # whether what was asked in a transaction stays so until it ends
 
     def __init__(self, access: Access) -> None:
         self.access = access
@@ -99,9 +111,23 @@ class Target(ABC):
         with self._connection.cursor() as cursor:
             cursor.execute(sql)
 
+    def create(self, sql: str) -> None:
+        """Make a table that others may have made since."""
+        self.run(sql)
+
+    def change(self, sql: str, rows: int, otherwise: Otherwise) -> None:
+        """Inside a transaction: run a statement that changes so many rows; if it does not, raise what is given."""
+        changed = self._count(sql)
+        if changed != rows:
+            raise otherwise(changed)
+
     @abstractmethod
-    def change(self, sql: str) -> int:
+    def _count(self, sql: str) -> int:
         """Run a statement; how many rows it changed."""
+
+    def require(self, condition: str) -> None:
+        """Inside a transaction without locks: raise Conflict unless it holds."""
+        raise NotImplementedError(condition)  # with locks, what was asked is so
 
     @contextlib.contextmanager
     def transaction(self, lock: str) -> Iterator[None]:
@@ -126,6 +152,15 @@ class Target(ABC):
     def columns(self, table: str) -> tuple[TableColumn, ...]:
         """The columns of a table, in order; none where there is no such table."""
 
+    def new_table(self, table: str, definitions: str, found_by: TableColumn | None) -> bool:
+        """Inside a transaction: make a table whose chunks are found by this column, if by one.
+
+        True when nobody else can have put rows there before the transaction ends.
+        """
+        del found_by  # an index is quicker made when the rows are there
+        self.run(f"CREATE TABLE {quoted(table, self.kind)} ({definitions})")
+        return True
+
     @abstractmethod
     def new_staging(self, table: str, name: str, definitions: str) -> None:
         """Hold the lock of a staging table beside the table, as long as this connection lives; then make it."""
@@ -141,7 +176,7 @@ class Target(ABC):
     def forget(self, table: str) -> None:
         """Remove a staging table of this run; a server that is gone is left alone: the next run sweeps."""
         with contextlib.suppress(dbapi.Error, JobFailed):
-            self.run(f"DROP TABLE IF EXISTS {quoted(table)}")
+            self.run(f"DROP TABLE IF EXISTS {quoted(table, self.kind)}")
 
 
 class PostgresTarget(Target):
@@ -153,7 +188,7 @@ class PostgresTarget(Target):
         if self._held is not None:
             self.ask(f"SELECT pg_advisory_lock({_key(self._held)})::text")
 
-    def change(self, sql: str) -> int:
+    def _count(self, sql: str) -> int:
         with self._connection.cursor() as cursor:
             cursor.execute(sql)
             return int(cursor.rowcount)
@@ -222,7 +257,7 @@ class SqliteTarget(Target):
             os.close(lock)
         self._locks.clear()
 
-    def change(self, sql: str) -> int:
+    def _count(self, sql: str) -> int:
         self.run(sql)
         return int(self.ask("SELECT changes()")[0][0])
 

@@ -5,6 +5,8 @@ import urllib.parse
 from collections.abc import Sequence
 
 from opendataflow.errors import DataflowError
+from opendataflow.spark.bigquery import explain_bigquery
+from opendataflow.spark.bigquery import is_passing as is_passing_bigquery
 
 MASK = "***"
 _USERINFO = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]*://)(?P<user>[^:/@\s]*):[^@\n]*@")
@@ -68,6 +70,8 @@ def explain_error(
             f"BigQuery gets no credentials that it takes for {shown} ({_short(said)}); set `password:` to a service "
             "account's JSON key, or GOOGLE_APPLICATION_CREDENTIALS to its file"
         )
+    if dialect == "bigquery" and (told := explain_bigquery(said, _short(said), shown)):
+        return told
     if state in ("28P01", "28000") or _REFUSED_PASSWORD.search(said):
         return (
             f"{shown} refuses this user or password ({_short(said)}); check the user in `url:`, and make `password:` "
@@ -113,7 +117,8 @@ def explain_error(
 def is_lost(error: BaseException) -> bool:
     """True when the server went away, or is not up yet: asking again may do."""
     state = getattr(error, "sqlstate", None) or ""
-    return (state[:2] in ("08", "57") and state != "57014") or bool(_LOST.search(str(error)))
+    is_away = state[:2] in ("08", "57") and state != "57014"
+    return is_away or bool(_LOST.search(str(error))) or is_passing_bigquery(str(error))
 
 
 def is_passing(error: BaseException) -> bool:

@@ -6,7 +6,7 @@ published are the rows of those attempts whose answer Spark took.
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from pyspark import cloudpickle
@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 
 from opendataflow.errors import JobFailed
 from opendataflow.spark.adbc import Access, explain, open_access
+from opendataflow.spark.bucket_tasks import Batches
 from opendataflow.spark.sql_columns import ATTEMPT
 from opendataflow.spark.sql_read import is_here, send_along
 from opendataflow.spark.sql_target import name_parts
@@ -35,8 +36,11 @@ class StageFailed(Exception):
     """In a task: one sentence, without secrets, that the driver finds in what Spark says."""
 
 
-def stage(df: DataFrame, access: Access, table: str) -> tuple[Attempt, ...]:
-    """Write all rows into the staging table; the attempts that count. Raises JobFailed if the database refuses them."""
+def stage(df: DataFrame, access: Access, table: str, *, read: Batches | None = None) -> tuple[Attempt, ...]:
+    """Write all rows into the staging table; the attempts that count. Raises JobFailed if the database refuses them.
+
+    With `read`, the DataFrame's rows are what it makes the rows of.
+    """
     if not is_here(df.sparkSession):
         send_along()
         cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -44,7 +48,7 @@ def stage(df: DataFrame, access: Access, table: str) -> tuple[Attempt, ...]:
         df = df.coalesce(access.connections - 1)  # one is taken by whoever publishes
     try:
         # One short row for each task.
-        found = df.mapInArrow(_writer(access, table), "attempt bigint, rows bigint").collect()
+        found = df.mapInArrow(_writer(access, table, read), "attempt bigint, rows bigint").collect()
     except PySparkException as error:
         said = _FAILED.findall(str(error))
         if said:
@@ -53,7 +57,7 @@ def stage(df: DataFrame, access: Access, table: str) -> tuple[Attempt, ...]:
     return tuple(Attempt(row["attempt"], row["rows"]) for row in found)
 
 
-def _writer(access: Access, table: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def _writer(access: Access, table: str, read: Batches | None) -> Batches:
     *schemas, name = name_parts(table)
 
     def write(batches: Iterator[Any]) -> Iterator[Any]:
@@ -62,10 +66,11 @@ def _writer(access: Access, table: str) -> Callable[[Iterator[Any]], Iterator[An
 
         context = TaskContext.get()
         attempt = int(context.taskAttemptId()) if context is not None else 0
-        first = next(batches, None)
+        rows_in = batches if read is None else read(batches)
+        first = next(rows_in, None)
         if first is None:
             return
-        rows = write_batches(_tagged(first, batches, attempt, access.dialect), access, schemas, name)
+        rows = write_batches(_tagged(first, rows_in, attempt, access.dialect), access, schemas, name)
         yield pa.RecordBatch.from_pydict({"attempt": pa.array([attempt]), "rows": pa.array([rows])})
 
     return write

@@ -16,6 +16,7 @@ from opendataflow.errors import JobFailed
 from opendataflow.spark.chunk_environment import chunk_environment
 from opendataflow.spark.files import Written, read_chunk
 from opendataflow.spark.spec import ChunkSpec
+from opendataflow.spark.sql_load import find_load
 from opendataflow.spark.sql_publish import Destination, StagedAudit
 from opendataflow.spark.sql_pushed import pushed_down
 from opendataflow.spark.sql_read import is_here, sql_reads
@@ -43,20 +44,24 @@ def produce_rows(
         if spec.explain:
             chunk.plan = plan(df)
         try:
-            _stage_and_publish(spark, chunk, destination, df)
+            _stage_and_publish(spark, chunk, destination, df, say)
         except StagingLost as error:
             say(f"{error}; it is staged again")
-            _stage_and_publish(spark, chunk, destination, df)
+            _stage_and_publish(spark, chunk, destination, df, say)
 
 
-def _stage_and_publish(spark: SparkSession, chunk: "Chunk", destination: Destination, df: DataFrame) -> None:
+def _stage_and_publish(
+    spark: SparkSession, chunk: "Chunk", destination: Destination, df: DataFrame, say: Say
+) -> None:  # fmt: skip
     spec = chunk.spec
     audit = StagedAudit(spec, destination)
-    watched = audit.watch(destination.fit(df))
+    fitted = destination.fit(df)
+    load = find_load(spark, spec, fitted.schema)
+    watched = audit.watch(fitted)
     faults.point(faults.CHILD_STAGING)
     try:
         with pushed_down(watched):
-            rows = destination.stage(watched)
+            rows = destination.stage(watched, load=load)
     except Exception as error:
         if told := audit.blame(error):
             raise JobFailed(told) from error
@@ -65,9 +70,11 @@ def _stage_and_publish(spark: SparkSession, chunk: "Chunk", destination: Destina
     faults.point(faults.CHILD_WRITTEN)
     chunk.findings = audit.findings(spark, spec.destination, rows=rows, earlier_rows=spec.earlier_rows)
     faults.point(faults.CHILD_AUDITED)
-    if passed(chunk.findings):
-        chunk.written = destination.publish(chunk.findings)
-        faults.point(faults.CHILD_PUBLISHED)
+    if not passed(chunk.findings):
+        say(f"its checks failed, so its rows stay in {destination.keep_staged()}")
+        return
+    chunk.written = destination.publish(chunk.findings)
+    faults.point(faults.CHILD_PUBLISHED)
 
 
 def produce_pandas_rows(
