@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export PYTHONPATH := tests:$(PYTHONPATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test faults check lint types imports bench clean lock
+.PHONY: help setup java demo test faults chaos check lint types imports bench clean lock
 
 help: ## list the targets
 	@echo "OpenDataFlow: make TARGET"
@@ -40,6 +40,9 @@ test: setup ## run the tests: SQLite, PostgreSQL and Spark, all real
 faults: setup ## kill pipelines at every point that has a name, not only at some (some minutes)
 	@DATAFLOW_EVERY_FAULT=1 $(BIN)/python -m pytest tests/faults tests/spark/test_warm_runs.py && echo "==> Everything healed."
 
+chaos: setup ## 20,000 chunks in a storm of kills, stops and restarts, on both stores; prints its seed (an hour or so)
+	@$(BIN)/python scripts/chaos.py
+
 lint: setup
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
@@ -54,7 +57,8 @@ check: lint types imports test ## lint + types + import rules + tests: run it be
 bench: setup ## measure what is claimed, as ratios against the alternative in the same run (some minutes)
 	@$(BIN)/python -m compileall -q src
 	@$(BIN)/python bench/runjob.py; $(BIN)/python bench/claims.py; $(BIN)/python bench/operate.py; \
-		$(BIN)/python bench/pipelines.py; sh scripts/jdbc.sh; $(BIN)/python bench/sql_read.py; $(BIN)/python bench/sql_write.py
+		$(BIN)/python bench/pipelines.py; sh scripts/jdbc.sh; $(BIN)/python bench/sql_read.py; $(BIN)/python bench/sql_write.py; \
+		$(BIN)/python bench/worker.py; $(BIN)/python bench/orchestrators.py; $(BIN)/python bench/queue_faults.py; $(BIN)/python bench/history.py
 
 lock: setup ## write requirements.lock anew from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --no-emit-index-url --no-annotate --no-header --group dev \

@@ -9,6 +9,7 @@ Examples: python scripts/chaos.py;  python scripts/chaos.py --store sqlite --chu
 import argparse
 import dataclasses
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -27,6 +28,7 @@ def main() -> int:
     parser.add_argument("--small", action="store_true", help="the storm of the tests")
     parser.add_argument("--keep", type=Path, help="a folder for projects and logs, which stays")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # workers and mounts are not left behind
     size = SMALL if options.small else FULL
     if options.chunks is not None:
         if options.chunks < 1:
