@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from support import projects
+from support.chaos.fleet import children_of
 from support.chaos.stores import hold_open
 from support.chaos.wire import wire
 from support.jobs import job_status, lines, one_job, publishes, runs, wait_until_gone
@@ -223,3 +225,35 @@ def test_a_database_that_goes_away_and_comes_back_is_said_once_each(
 def own_server() -> Iterator[Server]:
     with postgres() as server:
         yield server
+
+
+ORPHANS = """
+if [ -s "pid.$dataid" ]; then
+    read -r pid < "pid.$dataid"
+    if read -r -a other 2> /dev/null < "/proc/$pid/stat" && [[ ${other[2]} != Z ]] && ! (( other[8] & 4 )); then
+        pending=0
+        while read -r name value; do [[ $name == *Pnd: ]] && (( pending |= 16#$value )); done 2> /dev/null < "/proc/$pid/status"
+        (( pending & 256 )) || echo "$dataid beside $pid" >> overlap
+    fi
+else
+    echo $$ > "pid.$dataid"
+    exec sleep 300
+fi
+"""
+
+
+def test_orphans_of_a_killed_worker_and_its_guards_are_dead_before_their_work_is_given_back(
+    postgres_project: Project, start_worker: Start
+) -> None:
+    shards = make(postgres_project, ORPHANS, shards=12, settings="lease: 60s")
+    first = start_worker(postgres_project, "first", "--slots", "12")
+    held = [postgres_project.folder / f"pid.{shard}" for shard in shards]
+    wait_for(lambda: all(file.exists() for file in held), "all of them run")
+    for number in range(3):  # they look at the same time: one gives back what another takes at once
+        start_worker(postgres_project, f"other {number}")
+    idle = "SELECT count(*) FROM worker WHERE is_idle = 1"
+    wait_for(lambda: postgres_project.sql(idle) == [(3,)], "the others wait for work")
+    for pid in (first.process.pid, *children_of(first.process.pid)):
+        os.kill(pid, signal.SIGKILL)
+    wait_until_done(postgres_project, 12)
+    assert lines(postgres_project.folder / "overlap") == []

@@ -27,6 +27,8 @@ def recover_lost_runs(
         if not expired and not dead:
             continue
         how = "its process is gone" if dead else "its lease ran out"
+        if dead:
+            kill_remains(owner)  # before anybody else can start it
         if not store.recover(lost, host=host if dead else "", note=f"lost: {how} ({owner.name})"):
             continue
         if owner.host == host:

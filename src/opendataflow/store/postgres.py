@@ -33,6 +33,7 @@ from opendataflow.store.statements import statements
 
 CONNECT_SECONDS = 10
 STATEMENT_SECONDS = 30
+IDLE_SECONDS = 10  # between two statements of a transaction
 _T = TypeVar("_T")
 _CLASHES = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 
@@ -95,6 +96,8 @@ class PostgresStore(LoopStore):
             "dataflow.actor": self.actor,
             "timezone": "UTC",
             "statement_timeout": str(STATEMENT_SECONDS * 1000),
+            # Ours are short: one that waits for us was stopped, or cut off, and must not keep others waiting.
+            "idle_in_transaction_session_timeout": str(IDLE_SECONDS * 1000),
             "default_transaction_read_only": "on" if read_only else "off",
         }
         if not read_only:
@@ -104,6 +107,10 @@ class PostgresStore(LoopStore):
             self._address,
             autocommit=True,
             connect_timeout=CONNECT_SECONDS,
+            keepalives_idle=10,
+            keepalives_interval=5,
+            keepalives_count=3,
+            tcp_user_timeout=20_000,
             application_name=f"dataflow {self.actor}"[:63],
             options=" ".join([self._options, *(f"-c {name}={_escaped(value)}" for name, value in settings.items())]),
             prepare_threshold=1,
