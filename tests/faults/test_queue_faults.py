@@ -232,7 +232,9 @@ if [ -s "pid.$dataid" ]; then
     read -r pid < "pid.$dataid"
     if read -r -a other 2> /dev/null < "/proc/$pid/stat" && [[ ${other[2]} != Z ]] && ! (( other[8] & 4 )); then
         pending=0
-        while read -r name value; do [[ $name == *Pnd: ]] && (( pending |= 16#$value )); done 2> /dev/null < "/proc/$pid/status"
+        while read -r name value; do
+            [[ $name == *Pnd: ]] && (( pending |= 16#$value ))
+        done 2> /dev/null < "/proc/$pid/status"
         (( pending & 256 )) || echo "$dataid beside $pid" >> overlap
     fi
 else
