@@ -36,7 +36,7 @@ class Server:
     def hurry(self) -> None:
         """From now on a power cut may cost it everything. What its own crashes cost is the same."""
         with psycopg.connect(self.url, autocommit=True) as connection:
-            for setting in ("fsync = off", "full_page_writes = off", "checkpoint_timeout = '1h'", "max_wal_size = '8GB'"):
+            for setting in ("fsync = off", "full_page_writes = off", "checkpoint_timeout = '1h'"):
                 connection.execute(f"ALTER SYSTEM SET {setting}")
             connection.execute("SELECT pg_reload_conf()")
 
