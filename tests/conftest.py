@@ -20,6 +20,7 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSeria
 def postgres_server() -> Iterator[Server]:
     """One PostgreSQL for the whole session; each test gets a database of its own."""
     with postgres() as server:
+        server.hurry()
         yield server
 
 
