@@ -63,6 +63,9 @@ def test_a_pause_has_an_end_and_a_reason(sqlite_project: Project) -> None:
     both = chain.dataflow("run", "first")
     assert (both.returncode, "everything is paused by" in both.stderr) == (14, True)
     assert "everything is paused" in chain.dataflow("scale").stderr
+    why = chain.dataflow("why").stdout
+    assert "PAUSED  everything/all: nothing is started: paused by" in why
+    assert "next: `dataflow resume all`" in why
     assert told(chain, "resume", "all") == "everything goes on\n"
     assert told(chain, "resume", "all") == "everything was not paused\n"
     assert chain.dataflow("run", "first").returncode == 0

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from opendataflow.errors import StoreUnavailable
+from opendataflow.store import open_store
 from support import projects
 from support.chaos.fleet import children_of
 from support.chaos.stores import hold_open
@@ -259,3 +261,40 @@ def test_orphans_of_a_killed_worker_and_its_guards_are_dead_before_their_work_is
         os.kill(pid, signal.SIGKILL)
     wait_until_done(postgres_project, 12)
     assert lines(postgres_project.folder / "overlap") == []
+
+
+def test_a_store_that_falls_silent_is_away_and_its_line_is_given_up(
+    postgres_project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(postgres_project, shards=1)
+    monkeypatch.setattr("opendataflow.store.postgres.SILENT_SECONDS", 0.5)
+    with wire(postgres_project.store) as line:
+        store = open_store(line.url, actor="test@here:1")
+        line.silence()
+        with pytest.raises(StoreUnavailable, match=r"no answer within 0.5 s"):
+            store.read("get_store", {})
+        line.mend()
+        assert store.read("get_store", {}), "over a line of its own"
+        store.close()
+
+
+if "DATAFLOW_EVERY_FAULT" in os.environ:  # `make faults`: half a minute of silence
+
+    def test_a_worker_whose_line_is_silent_stops_when_told_and_what_ran_is_run_again(
+        postgres_project: Project, start_worker: Start
+    ) -> None:
+        make(postgres_project, "[ -e healed ] || { touch started; exec sleep 300; }", shards=2, settings="lease: 2s")
+        with wire(postgres_project.store) as line:
+            worker = start_worker(postgres_project, "silent", "--grace", "1", store=line.url)
+            wait_for((postgres_project.folder / "started").exists, "something runs")
+            line.silence()
+            worker.process.terminate()
+            worker.process.wait(60)
+            wait_until_gone(postgres_project)
+        assert "signal 15" in worker.said
+        assert "no answer within" in worker.said
+        (postgres_project.folder / "healed").touch()
+        other = start_worker(postgres_project, "other")
+        wait_until_done(postgres_project, 2)
+        assert other.stop() == 0, other.said
+        assert publishes(postgres_project, "out") == {"1": 1, "2": 1}

@@ -364,7 +364,7 @@ JOBS = {
     "an unknown key": ("retrys: {max: 1}", "9: jobs.load.retrys: unknown key; did you mean `retries`?"),
     "a key for pipelines": (
         "engine: spark",
-        "9: jobs.load.engine: unknown key; known are retries, lease, timeout, concurrency, order, catchup, script, "
+        "9: jobs.load.engine: unknown key; known are retries, brake, lease, timeout, concurrency, order, catchup, script, "
         "inputs, outputs, env"),
     "inputs as a text": ("inputs: orders", "9: jobs.load.inputs: should be a list like [orders], not a text"),
     "inputs as a mapping": ("inputs: {orders: {}}", "9: jobs.load.inputs: should be a list like [a, b], not a mapping"),
@@ -1174,3 +1174,24 @@ def test_a_chain_of_thousands_of_jobs_is_no_problem(tmp_path: Path) -> None:
     assert loaded(tmp_path, text).jobs[-1].partitions == '{"daily": "2025-01-01"}'
     circle = text.replace("inputs: [ds_0]", "inputs: [ds_3000]")
     assert "jobs wait for each other: job_0 → job_2999 → job_2998" in problem(tmp_path, circle)
+
+
+# Limits and brakes --------------------------------------------------------------------------------------------------
+LIMITS = {
+    "less than none": (HEAD + "limits: {crm: -1}\n", "3: limits.crm: should be at least 0"),
+    "a word": (HEAD + "limits: {crm: many}\n", "3: limits.crm: should be a whole number, not 'many'"),
+    "a half": (
+        "name: x\nenvironments: {dev: {limits: {crm: 1.5}}}\n",
+        "2: environments.dev.limits.crm: should be a whole number, not '1.5'"),
+    "a list": (HEAD + "limits: [crm]\n", "3: limits: should be a mapping like {key: value}, not a list"),
+    "of nothing": (HEAD + "limits: {'': 3}\n", "3: limits.'': is empty"),
+    "more than all fail": (JOB + "    brake: {failures: 2}\n", "9: jobs.load.brake.failures: should be at most 1"),
+    "not slower": (JOB + "    brake: {slower: 1}\n", "9: jobs.load.brake.slower: should be greater than 1"),
+    "a brake that is a word": (
+        JOB + "    brake: on\n", "9: jobs.load.brake: should be a mapping like {key: value}, not a text"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "said"), LIMITS.values(), ids=LIMITS)
+def test_limits_that_limit_nothing_are_refused(tmp_path: Path, text: str, said: str) -> None:
+    assert problem(tmp_path, text) == said

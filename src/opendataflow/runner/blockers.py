@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from opendataflow.store.loop import LoopStore
 from opendataflow.store.rows import Row
+from opendataflow.store.workers import find_pause_of_all
 
 LIMIT = 100_000  # rows that are looked at; more than that is told as "and more"
 Key = tuple[str, str, str]  # project, job or dataset, dataid
@@ -58,6 +59,8 @@ def _fix(root: Root, dataids: list[str], can_scan: bool) -> str:
             return f"mend the cause (`dataflow why {root.name} {first}`), then `dataflow resubmit {root.name} {first}`"
         case "HOLD":
             return f"`dataflow release {root.name} {' '.join(dataids[:5])}{' …' if len(dataids) > 5 else ''}`"
+        case "PAUSED" if not root.project:
+            return "`dataflow resume all`"
         case "PAUSED":
             return f"`dataflow release {root.name}`"
         case "RUNNING":
@@ -152,6 +155,10 @@ class _Facts:
             found.append(
                 (Root("PAUSED", project, jobid), (project, jobid, "all"), f"{jobid} is held by {row[2]}", row[3])
             )
+        by, until = find_pause_of_all(self._store)
+        if by is not None:
+            reason = f"nothing is started: paused by {by}, until {until or 'somebody resumes it'}"
+            found.append((Root("PAUSED", "", "everything"), ("", "everything", "all"), reason, 0))
         return found
 
 

@@ -340,7 +340,14 @@ class Runner:
 
     def keep_end(self, flight: "Flight", result: Result, error: StoreUnavailable) -> Outcome:
         """The end cannot be recorded while the lease lasts: keep it on this host."""
-        path = keep_for_later(self.work_folder, flight.claim, result, self.store.url)
+        try:
+            path = keep_for_later(self.work_folder, flight.claim, result, self.store.url)
+        except OSError as full:
+            return self.lost(
+                flight,
+                f"{result.ending}, but the store is away ({error}) and the end cannot be kept here ({full}); "
+                "it runs again when its lease is over",
+            )
         if self.lineage is not None:
             self.lineage.ended(flight.claim, result)
         message = f"{result.ending}, but the store is away ({error}); kept in {path}, the next run here records it"

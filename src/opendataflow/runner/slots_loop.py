@@ -47,7 +47,8 @@ class SlotsLoop:
         for fd in (signals.wake_fd, auditor.wake_fd):
             self._poll.register(fd, select.POLLIN)
         self.stop_taking = False
-        self._away_since: float | None = None
+        self._away: StoreUnavailable | None = None
+        self._away_since = 0.0
         self.came_back = False  # the store did; whoever reads it sets it back
         self._try_again_at = 0.0
         self._pause = AWAY_SECONDS[0]
@@ -65,7 +66,12 @@ class SlotsLoop:
     @property
     def is_cut_off(self) -> bool:
         """True while the store is away."""
-        return self._away_since is not None
+        return self._away is not None
+
+    @property
+    def _is_in_a_hurry(self) -> bool:
+        """True once the grace is over: nobody waits for a store then."""
+        return self.signals.received is not None
 
     @property
     def is_busy(self) -> bool:
@@ -90,7 +96,7 @@ class SlotsLoop:
         for fd in others:
             self._poll.register(fd, select.POLLIN)
         moments = [until, self.signals.wake_at]
-        if self._away_since is not None:
+        if self._away is not None:
             moments.append(self._try_again_at)
         elif not self.is_stopping and any(slot.is_free for slot in self.slots):
             moments.append(self.lanes.next_at)
@@ -185,11 +191,13 @@ class SlotsLoop:
     # Ends and claims ----------------------------------------------------------------------------------------------
     def _settle(self) -> bool:
         now = time.monotonic()
-        if self._away_since is not None and now < self._try_again_at:
+        if self._away is not None and (now < self._try_again_at or self._is_in_a_hurry):
+            if self._is_in_a_hurry:
+                self._keep_what_is_late(self._away)
             return False
         ends = self._ended_now
         try:
-            if self._away_since is not None:
+            if self._away is not None:
                 self.store.read("get_store", {})
                 self._is_back()
             picks = self._pick()
@@ -253,24 +261,27 @@ class SlotsLoop:
     # A store that is away -------------------------------------------------------------------------------------------
     def is_away(self, error: StoreUnavailable) -> None:
         now = time.monotonic()
-        if self._away_since is None:
+        if self._away is None:
             self._away_since, self._pause = now, AWAY_SECONDS[0]
             self.say(f"{error}; {self.running} runs go on while their leases last, nothing is taken")
+        self._away = error
         self._try_again_at = now + self._pause
         self._pause = min(self._pause * 2, AWAY_SECONDS[1])
 
     def _is_back(self) -> None:
-        if self._away_since is not None:
+        if self._away is not None:
             self.say(f"the store is back after {time.monotonic() - self._away_since:.1f} s")
-            self._away_since = None
+            self._away = None
             self.came_back = True
             self.lanes.wake_all()
 
     def _keep_what_is_late(self, error: StoreUnavailable) -> None:
         """Ends whose lease is over are kept on this host, and recorded by the upkeep when the store is back."""
         now = time.monotonic() + self._pause
-        hurry = self.signals.received is not None
-        late = [one for one in self._ended_now if now > one.give_up_at or hurry or isinstance(one.end, Lost)]
+        late = [
+            one for one in self._ended_now
+            if now > one.give_up_at or self._is_in_a_hurry or isinstance(one.end, Lost)
+        ]  # fmt: skip
         self._ended_now = [one for one in self._ended_now if one not in late]
         for one in late:
             if isinstance(one.end, Lost):

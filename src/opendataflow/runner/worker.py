@@ -184,7 +184,8 @@ class Worker:
         self._sparks.close()
         self._auditor.close()
         try:
-            forget_worker(self._store, self._name)
+            if not self._loop.is_cut_off:
+                forget_worker(self._store, self._name)
         except StoreUnavailable:
             pass  # it will be seen to be gone
         for slot in self._loop.slots:

@@ -2,6 +2,7 @@
 
 import json
 import select
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -33,7 +34,10 @@ from opendataflow.store.statements import statements
 
 CONNECT_SECONDS = 10
 STATEMENT_SECONDS = 30
+SILENT_SECONDS = STATEMENT_SECONDS + 5.0  # by then a server that is there has said something
 IDLE_SECONDS = 10  # between two statements of a transaction
+# How soon a line that is cut is noticed; an address that names them has its own.
+LINE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000}
 _T = TypeVar("_T")
 _CLASHES = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 
@@ -45,6 +49,20 @@ class _UtcText(Loader):
         text = bytes(data).decode()
         head, _, rest = text.partition("+")[0].partition(".")
         return f"{head.replace(' ', 'T')}.{rest[:3]:0<3}Z"
+
+
+class _Connection(psycopg.Connection[Any]):
+    """Does not wait for ever for a server that fell silent: a host behind a dead line, a stopped process."""
+
+    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        start = time.monotonic()
+        try:
+            return super().wait(gen, interval=interval, timeout=SILENT_SECONDS if timeout is None else timeout)
+        except psycopg.OperationalError:
+            if timeout is None and time.monotonic() - start >= SILENT_SECONDS:
+                self.pgconn.finish()  # its answer, if it ever comes, is nobody's
+                raise psycopg.OperationalError(f"no answer within {SILENT_SECONDS:g} s") from None
+            raise
 
 
 class _PostgresTransaction:
@@ -79,7 +97,9 @@ class PostgresStore(LoopStore):
         self._listens: psycopg.Connection[Any] | None = None
         self._news = False
         try:
-            self._options = str(conninfo_to_dict(url).get("options") or "")
+            asked = conninfo_to_dict(url)
+            self._options = str(asked.get("options") or "")
+            self._line: dict[str, Any] = {name: value for name, value in LINE.items() if name not in asked}
         except psycopg.ProgrammingError:  # its text may repeat a piece of the password
             raise ConfigurationError(
                 "the store's address is not one that PostgreSQL understands; "
@@ -103,14 +123,11 @@ class PostgresStore(LoopStore):
         if not read_only:
             # Plans live as long as the session: made on a small table, they must still seek in a large one.
             settings |= {"enable_seqscan": "off", "jit": "off", "plan_cache_mode": "force_generic_plan"}
-        connection = psycopg.connect(
+        connection = _Connection.connect(
             self._address,
             autocommit=True,
             connect_timeout=CONNECT_SECONDS,
-            keepalives_idle=10,
-            keepalives_interval=5,
-            keepalives_count=3,
-            tcp_user_timeout=20_000,
+            **self._line,
             application_name=f"dataflow {self.actor}"[:63],
             options=" ".join([self._options, *(f"-c {name}={_escaped(value)}" for name, value in settings.items())]),
             prepare_threshold=1,
@@ -235,8 +252,8 @@ class PostgresStore(LoopStore):
         # Two publishers move the counters of the same consumers in the same order, or they would wait for each other.
         order = sorted(range(len(ends)), key=lambda at: ends[at][0].dataid)
         requests = [_finish_request(*ends[at], decided[at])[0] for at in order]
-        claims = [_claim_request(one) for one in wanted]
-        params = (_array(requests), _array(claim for claim, _ in claims), [answers for _, answers in claims])
+        claims = (f"[{claim}, {json.dumps(answers)}]" for claim, answers in map(_claim_request, wanted))
+        params = (_array(requests), _array(claims))
         sql = statements("postgres", "claims")["finish_and_claim_many"]
         rows = self.again(lambda: self._hot_cursor().execute(sql, params).fetchall())
         ended: list[Finished | LeaseLost] = [lease_lost(claim) for claim, _ in ends]
@@ -271,6 +288,16 @@ class PostgresStore(LoopStore):
     # Clashes of the slower verbs are done again too.
     def wake_parked(self) -> None:
         self.again(super().wake_parked)
+
+    def expect(self, job: Job, dataids: Iterable[str]) -> None:
+        names = list(dataids)
+        self.again(lambda: super(PostgresStore, self).expect(job, names))
+
+    def expect_one(self, job: Job, dataid: str) -> None:
+        self.again(lambda: super(PostgresStore, self).expect_one(job, dataid))
+
+    def skip_missed(self, job: Job, latest: str) -> int:
+        return self.again(lambda: super(PostgresStore, self).skip_missed(job, latest))
 
     def map_new(self, job: Job, *, limit: int = 1000) -> None:
         self.again(lambda: super(PostgresStore, self).map_new(job, limit=limit))

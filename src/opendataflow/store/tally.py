@@ -15,9 +15,12 @@ def fold_tally(tx: Transaction) -> None:
 
 
 def fold_if_due(store: LoopStore) -> None:
-    if store.read("tally_behind", {})[0][0] >= FOLD_AT:
+    def fold() -> None:
         with store.transaction() as tx:
             fold_tally(tx)
+
+    if store.read("tally_behind", {})[0][0] >= FOLD_AT:
+        store.again(fold)
 
 
 def rebuild_tally(tx: Transaction) -> None:

@@ -158,7 +158,7 @@ SELECT * FROM finish_run(%s)
 SELECT * FROM finish_and_claim(%s, %s, %s)
 
 -- name: finish_and_claim_many
-SELECT * FROM finish_and_claim_many(%s, %s, %s)
+SELECT * FROM finish_and_claim_many(%s, %s)
 
 -- name: insert_manifest
 INSERT INTO data_manifest (project, datasetid, dataid, version, location, files, bytes, rows, schema, fingerprint,

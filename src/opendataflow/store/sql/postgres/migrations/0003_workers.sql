@@ -411,8 +411,8 @@ BEGIN
 END $$;
 
 -- Many ends and many claims, together; each by itself as finish_run and claim_run do it. First rows for the ends, then
--- rows for the claims, in the order given.
-CREATE FUNCTION finish_and_claim_many(p_ends jsonb, p_claims jsonb, p_answers text[])
+-- rows for the claims, in the order given. A claim comes with its answers: [{…}, text].
+CREATE FUNCTION finish_and_claim_many(p_ends jsonb, p_claims jsonb)
 RETURNS TABLE (o_case integer, o_earlier text, o_runid bigint, o_attempt integer, o_deaths integer)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -432,16 +432,16 @@ BEGIN
         -- other, not for ever.
         PERFORM 1 FROM job j
         WHERE j.max_runs IS NOT NULL
-          AND (j.project, j.jobid) IN (SELECT w->>'project', w->>'jobid' FROM jsonb_array_elements(p_claims) w)
+          AND (j.project, j.jobid) IN (SELECT w->0->>'project', w->0->>'jobid' FROM jsonb_array_elements(p_claims) w)
         ORDER BY j.project, j.jobid FOR UPDATE;
         PERFORM 1 FROM connection_limit c
         WHERE c.max_runs IS NOT NULL
           AND c.name IN (SELECT u.name FROM jsonb_array_elements(p_claims) w JOIN job_connection u
-                             ON u.project = w->>'project' AND u.jobid = w->>'jobid')
+                             ON u.project = w->0->>'project' AND u.jobid = w->0->>'jobid')
         ORDER BY c.name FOR UPDATE;
     END IF;
     FOR i IN 0 .. jsonb_array_length(p_claims) - 1 LOOP
-        taken := claim_run(p_claims->i, p_answers[i + 1]::json);
+        taken := claim_run(p_claims->i->0, (p_claims->i->>1)::json);
         o_runid := taken.o_runid;
         o_attempt := taken.o_attempt;
         o_deaths := taken.o_deaths;
