@@ -364,8 +364,8 @@ JOBS = {
     "an unknown key": ("retrys: {max: 1}", "9: jobs.load.retrys: unknown key; did you mean `retries`?"),
     "a key for pipelines": (
         "engine: spark",
-        "9: jobs.load.engine: unknown key; known are retries, brake, lease, timeout, concurrency, order, catchup, script, "
-        "inputs, outputs, env"),
+        "9: jobs.load.engine: unknown key; known are retries, brake, lease, timeout, concurrency, order, catchup, "
+        "script, inputs, outputs, env"),
     "inputs as a text": ("inputs: orders", "9: jobs.load.inputs: should be a list like [orders], not a text"),
     "inputs as a mapping": ("inputs: {orders: {}}", "9: jobs.load.inputs: should be a list like [a, b], not a mapping"),
     "an input that is a list": ("inputs: [[orders]]", f"9: jobs.load.inputs.0: {INPUT}"),
