@@ -1090,6 +1090,39 @@ BEGIN
     RETURN NULL;
 END $$;
 
+-- LIMIT 1 makes it a seek for each row. Left to choose, on a table that was never analyzed, the planner reads all chunks
+-- there are, once for every candidate.
+CREATE OR REPLACE FUNCTION chunk_facts(p_project text, p_jobid text, p_dataid text) RETURNS TABLE (facts json)
+LANGUAGE sql STABLE AS $$
+    SELECT json_agg(json_build_array(
+        l.itemtype, l.dataset_project, l.datasetid, coalesce(e.dataid, p_dataid), c.status, c.version, c.location,
+        c.fingerprint, utc_text(c.validated_at), c.problem,
+        coalesce(nullif(c.jobid, ''),
+                 (SELECT p.jobid FROM job_dataset p
+                  WHERE p.dataset_project = l.dataset_project AND p.datasetid = l.datasetid AND p.itemtype = 'OUT'),
+                 ''),
+        utc_text(c.modified),
+        CASE l.itemtype WHEN 'OUT' THEN
+            (SELECT string_agg(r.jobid || ' (run ' || r.reader || ')', ', ') FROM datastatus r
+             WHERE r.project = l.dataset_project AND r.datasetid = l.datasetid AND r.dataid = p_dataid
+               AND r.locktype = 'IN' AND r.status = 'RUNNING') END) ORDER BY l.position, e.position)
+    FROM job_dataset l
+         LEFT JOIN LATERAL (
+             SELECT 'full' AS dataid, 0 AS position WHERE l.map = 'full'
+             UNION ALL
+             SELECT i.dataid, i.position FROM job_input i
+             WHERE l.map NOT IN ('same', 'full') AND i.project = p_project AND i.jobid = p_jobid
+               AND i.job_dataid = p_dataid AND i.dataset_project = l.dataset_project AND i.datasetid = l.datasetid) e
+             ON true
+         LEFT JOIN LATERAL (
+             SELECT * FROM datastatus d
+             WHERE d.project = l.dataset_project AND d.datasetid = l.datasetid AND d.dataid = coalesce(e.dataid, p_dataid)
+               AND d.locktype = 'OUT' AND d.reader = ''
+             LIMIT 1) c ON true
+    WHERE l.project = p_project AND l.jobid = p_jobid
+      AND (l.map IN ('same', 'full') OR e.dataid IS NOT NULL)
+$$;
+
 -- The limits are read here, from their rows, and counted under the lock of the row that has them: whoever claims next
 -- counts this one.
 CREATE OR REPLACE FUNCTION claim_run(p jsonb, answers json, OUT o_runid bigint, OUT o_attempt integer, OUT o_deaths integer)
