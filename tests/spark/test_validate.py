@@ -380,9 +380,7 @@ def test_views_and_settings_of_one_case_are_not_the_next_ones(check: Check) -> N
 
 # Streams ----------------------------------------------------------------------------------------------------------
 APPEND = {
-    "spark": "def run(df, df2, stream=None):\n"
-    "    new = df.sparkSession.createDataFrame([stream['name']], 'string').toDF('name')\n"
-    "    return df.unionByName(new)\n",
+    "spark": "def run(df, df2, stream=None):\n    new = stream.select('name')\n    return df.unionByName(new)\n",
     "pandas": "def run(df, df2, stream=None):\n"
     "    name = stream.pop('name')\n"
     "    return pd.concat([df, pd.DataFrame([{'name': name}])], ignore_index=True)\n",
@@ -391,7 +389,7 @@ ITEMS = "stream = [{'name': 'b'}, {'name': 'c'}]\nexpected_inputs = [[{'name': '
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_stream_runs_once_for_each_item_on_the_result_of_the_one_before(check: Check, engine: str) -> None:
+def test_a_stream_runs_on_its_items_one_by_one_in_pandas_and_at_once_in_spark(check: Check, engine: str) -> None:
     source = IMPORT[engine] + ITEMS + APPEND[engine]
     good = source + "expected_output = [{'name': 'a'}, {'name': 'b'}, {'name': 'c'}]\n"
     assert check(good).details() == [""]

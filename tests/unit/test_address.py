@@ -16,6 +16,7 @@ from opendataflow.project.address import (
     find_project_folder,
     find_properties_in_use,
     get_address,
+    stream_folder,
 )
 
 PROJECT = """\
@@ -78,7 +79,7 @@ def test_without_a_project_the_store_must_be_given(home: Path, monkeypatch: pyte
     monkeypatch.setenv("DATAFLOW_STORE", "postgresql://db/state")
     monkeypatch.setenv("DATAFLOW_HOME", "/var/dataflow")
     address = get_address(str(home.parent))
-    assert address == ("postgresql://db/state", None, None, None, "/var/dataflow", None)
+    assert address == ("postgresql://db/state", None, None, None, "/var/dataflow", None, "")
 
 
 # The cache ----------------------------------------------------------------------------------------------------------
@@ -127,7 +128,7 @@ def test_without_a_project_the_nearest_properties_give_the_store(home: Path, mon
     (above / "dataflow.properties").write_text(PROPERTIES)
     (above / "bin").mkdir()
     monkeypatch.setenv("DATAFLOW_HOME", "/var/dataflow")
-    expected = (PROPERTIES_STORE, None, None, None, "/var/dataflow", None)
+    expected = (PROPERTIES_STORE, None, None, None, "/var/dataflow", None, "")
     assert get_address(str(above / "bin")) == expected
     assert find_properties_in_use(str(above / "bin")) == str(above / "dataflow.properties")
     (above / "bin" / "dataflow.properties").write_text(PROPERTIES.replace("db9", "db8"))
@@ -214,3 +215,14 @@ def test_variables_are_expanded_once_and_missing_ones_said(monkeypatch: pytest.M
         expand("${GONE}")
     with pytest.raises(ConfigurationError, match="the environment variable EMPTY is not set"):
         expand("${EMPTY}")
+
+
+def test_the_logs_of_streams_are_where_the_environment_says(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "project.yml").write_text("name: shop\nenvironments:\n  dev: {}\n  prod: {streams: '${DISK}/streams'}\n")
+    monkeypatch.delenv("DATAFLOW_STREAMS", raising=False)
+    assert stream_folder(get_address(str(home)), "shop", "leads") == f"{home}/.dataflow/streams/shop/leads"
+    monkeypatch.setenv("DATAFLOW_ENV", "prod")
+    monkeypatch.setenv("DISK", "shared")
+    assert stream_folder(get_address(str(home)), "shop", "leads") == f"{home}/shared/streams/shop/leads"
+    monkeypatch.setenv("DATAFLOW_STREAMS", "/mnt/disk")
+    assert stream_folder(get_address(str(home)), "shop", "leads") == "/mnt/disk/shop/leads"

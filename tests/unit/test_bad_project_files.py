@@ -495,7 +495,15 @@ pipelines:
     sources: a
     destination: b
 """
-NO_STREAMS = "streams are not supported yet in this version; leave it out to run the pipeline in batch"
+STREAM = """\
+datasets: {a: {path: a, partitions: none}, b: {path: b}, c: {path: "c/{dataid}", partitions: {daily: 2025-01-01}}}
+pipelines:
+  - slug: s
+    mode: stream
+    sources: a
+    destination: b
+"""
+FIELD = "is not a type of an item's field like string, int, double, decimal(10,2), date, timestamp or array<string>"
 ONE_DESTINATION = "a pipeline has one destination, written without a list; give each further one a pipeline of its own"
 WHOLE = {
     "jobs as a list": ("jobs: [load]", "3: jobs: should be a mapping like {key: value}, not a list"),
@@ -627,11 +635,88 @@ WHOLE = {
     "nothing but a clock": (
         "pipelines:\n  - slug: c\n    sources: [today]\n    destination: b",
         "5: pipelines.0.sources: a clock is no data; give a dataset that is read"),
-    "a mode of a later version": (f"{PIPELINE}    mode: stream", f"8: pipelines.0.mode: {NO_STREAMS}"),
-    "a mode that is none": (f"{PIPELINE}    mode: batches", "8: pipelines.0.mode: should be batch, not 'batches'; "
-                            "did you mean `batch`?"),
-    "a stream": (f"{PIPELINE}    stream: {{max_batch: 10}}", f"8: pipelines.0.stream: {NO_STREAMS}"),
+    "a mode that is none": (f"{PIPELINE}    mode: batches", "8: pipelines.0.mode: should be batch or stream, not "
+                            "'batches'; did you mean `batch`?"),
+    "a stream in a batch": (
+        f"{PIPELINE}    stream: {{schema: {{x: int}}}}",
+        "5: pipelines.0: has `stream`, which goes with `mode: stream`"),
 }  # fmt: skip
+
+
+STREAMS = {
+    "no stream": (
+        "", "5: pipelines.0: has `mode: stream`, but no `stream: {schema: {email: string}}` that says what an item is"),
+    "a stream that is a text": (
+        "stream: intake", "9: pipelines.0.stream: should be a mapping like {key: value}, not a text"),
+    "no schema": ("stream: {max_batch: 10}", "9: pipelines.0.stream.schema: is missing"),
+    "an empty schema": ("stream: {schema: {}}", "9: pipelines.0.stream.schema: is empty; it needs at least one"),
+    "a type that is none": ("stream: {schema: {x: strin}}",
+                            f"9: pipelines.0.stream.schema.x.type: 'strin' {FIELD}; did you mean 'string'?"),
+    "a type that no item can have": (
+        "stream: {schema: {x: interval}}", f"9: pipelines.0.stream.schema.x.type: 'interval' {FIELD}"),
+    "a type that is wrong inside": (
+        'stream: {schema: {x: "array<strin>"}}',
+        f"9: pipelines.0.stream.schema.x.type: 'strin' {FIELD}; did you mean 'string'?"),
+    "a decimal of too many digits": (
+        'stream: {schema: {x: "decimal(40,2)"}}',
+        "9: pipelines.0.stream.schema.x.type: 'decimal(40,2)': a decimal has 1 to 38 digits, and no more of them after "
+        "the point than in all"),
+    "a map by numbers": (
+        'stream: {schema: {x: "map<int,string>"}}',
+        "9: pipelines.0.stream.schema.x.type: 'map<int,string>': the keys of a map are strings, as JSON has them"),
+    "an unknown key of a field": (
+        "stream: {schema: {x: {type: int, requird: true}}}",
+        "9: pipelines.0.stream.schema.x.requird: unknown key; did you mean `required`?"),
+    "two fields that are one column": (
+        "stream: {schema: {Name: string, name: string}}",
+        "9: pipelines.0.stream.schema: 'Name' and 'name' are the same column for Spark; rename one of them"),
+    "an unknown key": (
+        "stream: {schema: {x: int}, max_bach: 3}",
+        "9: pipelines.0.stream.max_bach: unknown key; did you mean `max_batch`?"),
+    "no items in a batch": ("stream: {schema: {x: int}, max_batch: 0}",
+                            "9: pipelines.0.stream.max_batch: should be at least 1"),
+    "a seal that is none": ("stream: {schema: {x: int}, seal: weekly}",
+                            "9: pipelines.0.stream.seal: should be hourly or daily, not 'weekly'"),
+    "a pace that is none": ("stream: {schema: {x: int}, every: often}",
+                            "9: pipelines.0.stream.every: 'often' is not a duration like 200ms, 1s or 5m"),
+    "a pace that is too fast": ("stream: {schema: {x: int}, every: 1ms}",
+                                "9: pipelines.0.stream.every: should be at least 0.01"),
+    "a size that is none": ("stream: {schema: {x: int}, body: large}",
+                            "9: pipelines.0.stream.body: 'large' is not a size like 64KB or 10MB"),
+    "a source that is none": (
+        "stream: {schema: {x: int}, from: intak}",
+        "9: pipelines.0.stream.from: should be intake, a mapping with `folder`, or one with `kafka`, not 'intak'; "
+        "did you mean 'intake'?"),
+    "two sources of items": (
+        "stream: {schema: {x: int}, from: {folder: x, kafka: {servers: h, topic: t}}}",
+        "9: pipelines.0.stream.from: give `intake`, or {folder: incoming, format: csv}, or {kafka: {servers: …, topic: "
+        "…}}"),
+    "a folder elsewhere": ("stream: {schema: {x: int}, from: {folder: ../x}}",
+                           "9: pipelines.0.stream.from: the folder '../x' is not below the environment's root"),
+    "a way of failing that is none": (
+        "stream: {schema: {x: int}, on_error: drop}",
+        "9: pipelines.0.stream.on_error: should be set_aside or fail, not 'drop'"),
+    "a clock": (
+        "stream: {schema: {x: int}}\n    frequency: 30m",
+        "5: pipelines.0: has `frequency`, which is for batches; a stream takes items as they come, in their order"),
+    "a source by dataid": (
+        "stream: {schema: {x: int}}\n"
+        "  - {slug: t, mode: stream, sources: c, destination: d, stream: {schema: {x: int}}}",
+        "10: pipelines.1.sources.0: c: map: full needs an input with partitions: none; this one is daily"),
+    "a source by another map": (
+        "stream: {schema: {x: int}}\n"
+        "  - {slug: t, mode: stream, sources: [{a: {map: all}}], destination: d, stream: {schema: {x: int}}}",
+        "10: pipelines.1: reads 'a' by `map: all`; a stream reads its sources whole"),
+    "a destination by other slots": (
+        "stream: {schema: {x: int}}\n  - {slug: t, mode: stream, destination: c, stream: {schema: {x: int}}}",
+        "10: pipelines.1.destination: the destination is partitioned (daily), and the stream is sealed hourly; let "
+        "them agree"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "said"), STREAMS.values(), ids=STREAMS)
+def test_a_bad_stream_is_refused_with_line_and_key(tmp_path: Path, text: str, said: str) -> None:
+    assert problem(tmp_path, f"{HEAD}{STREAM}    {text}\n") == said
 
 
 @pytest.mark.parametrize(("text", "said"), WHOLE.values(), ids=WHOLE)

@@ -27,6 +27,8 @@ def clean(
 ) -> None:
     """Remove what nobody needs any more: superseded versions of chunks, old logs, records of old runs and changes.
 
+    Of streams: batches that are sealed and segments of the log, both when the stream's `retention` is over.
+
     Never a version that a chunk points at or that is being read; never what runs, nor the log and record that say why
     something is FAILED; where jobs and chunks stand is not touched. Meant for a nightly `dataflow clean --yes`.
 
@@ -34,6 +36,8 @@ def clean(
     """
     from opendataflow.runner.clean import as_json as told_as_json
     from opendataflow.runner.clean import clean_records, find_old, remove_files
+    from opendataflow.runner.stream_clean import as_json as streams_as_json
+    from opendataflow.runner.stream_clean import drop_segments, find_sealed, remove_sealed
     from opendataflow.store.operations import get_project
 
     before = moment(older_than)
@@ -45,15 +49,20 @@ def clean(
     found = find_old(store, project=project, before=before, work=place.work)
     folders = [(one.made.dataset.datasetid, folder) for one in found.versions for folder in one.folders]
     files = f"{number_of(len(folders), 'superseded version')} and {number_of(len(found.logs), 'log')}"
-    told = f"{files} ({as_size(found.bytes)})"
+    sealed, segments = find_sealed(store, project=project, now=time.time()), None
+    batches = sum(len(one.dataids) for one in sealed)
+    files += f" and {number_of(batches, 'chunk')} of streams that are sealed" if batches else ""
+    told = f"{files} ({as_size(found.bytes + sum(one.bytes for one in sealed))})"
     if not dry_run:
         confirm(f"remove {told}, and records older than {older_than}", yes=yes)
         remove_files(found)
+        remove_sealed(store, sealed)
+        segments = drop_segments(store, place, project=project, now=time.time())
     records = clean_records(
         store, project=project, before=before, dry_run=dry_run, pause=lambda: time.sleep(CLEAN_PAUSE_SECONDS)
     )
     if as_json:
-        put_json(told_as_json(found, records, dry_run=dry_run))
+        put_json({**told_as_json(found, records, dry_run=dry_run), **streams_as_json(sealed, segments)})
         return
     if dry_run:
         for name, folder in folders:

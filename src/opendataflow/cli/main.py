@@ -22,8 +22,10 @@ from opendataflow.cli import (
     registered,
     run,
     scale,
+    serve,
     source,
     state,
+    stream,
     tick,
     validate,
     worker,
@@ -56,6 +58,8 @@ operate.add_to(app)
 recover.add_to(app)
 clean.add_to(app)
 scale.add_to(app)
+stream.add_to(app)
+serve.add_to(app)
 registered.add_to(app)
 app.add_typer(db.app, name="db")
 app.add_typer(crypt.app, name="crypt")

@@ -2,12 +2,15 @@
 
 import json
 import os
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from opendataflow.cli.render import put, say
 from opendataflow.errors import UsageError
+
+if TYPE_CHECKING:
+    from opendataflow.runner.session import Session
 
 SPARK_END_SECONDS = 10.0  # for a warm Spark child to clean up after itself
 
@@ -36,14 +39,22 @@ def run(
     explain: Annotated[
         bool, typer.Option("--explain", help="Keep Spark's plan; `dataflow transformations --run` shows it.")
     ] = False,
+    stream: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Of a stream pipeline: process the items of this CSV or NDJSON file alone."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --stream: show the result, publish nothing.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object per run on stdout; the job's own output goes to stderr.")
     ] = False,
 ) -> int:
-    """Run a job on the lowest dataid whose inputs are ready, or on the one given.
+    """Run a job on the lowest dataid whose inputs are ready, or on the one given; a stream until it is stopped.
 
     Examples: dataflow run load_orders;  dataflow run load_orders --drain -- --batch 1000;
-    dataflow run extract --drain --slots 10;  dataflow run clean_flights --drain --at-once 4
+    dataflow run extract --drain --slots 10;  dataflow run clean_flights --drain --at-once 4;
+    dataflow run leads --stream sample.csv --dry-run
     """
     if wait != wait:  # noqa: PLR0124  NaN would wait for ever
         raise UsageError("--wait nan is not a number of seconds")
@@ -53,29 +64,31 @@ def run(
         raise UsageError("--drain takes every dataid; leave out --dataid")
     if slots is not None and not drain:
         raise UsageError("--slots is for many dataids; give --drain, too")
+    if dry_run and stream is None:
+        raise UsageError("--dry-run goes with --stream FILE; `dataflow plan JOB` shows what would run")
+    if stream is not None and (drain or dataid is not None or slots is not None or args or ctx.args):
+        raise UsageError("--stream processes the items of one file; leave out --drain, --dataid, --slots and arguments")
     script_args = list(args or []) + list(ctx.args)
     if slots is not None:
         if at_once is not None or profile or explain:
             raise UsageError("--slots is for scripts; a pipeline works on several chunks with --at-once")
         return _drain_in_slots(job, script_args, slots=slots, grace=grace, wait=wait, as_json=as_json)
-    from opendataflow.runner.processes import end_with_parent
-
-    end_with_parent()
-    from opendataflow.runner.guard import Guard
-
-    guard = Guard()  # forked while this process has nothing open
-    from opendataflow.project.address import get_address
-    from opendataflow.runner.report import line, report
-    from opendataflow.runner.runjob import Outcome
-    from opendataflow.runner.session import Session
-    from opendataflow.runner.supervise import Signals
-
-    signals = Signals(grace_seconds=grace)
-    cwd = os.getcwd()
-    session = Session(guard, signals, get_address(cwd), job, say=say, out_fd=2 if as_json else 1)
     asked = {"at-once": at_once, "profile": profile or None, "explain": explain or None}
     given = {name.replace("-", "_"): value for name, value in asked.items() if value is not None}
-    work = session.get_work(script_args, asked=given)
+    if stream is not None:
+        return _run_sample(job, stream, dry_run=dry_run, grace=grace, as_json=as_json)
+    return run_job(job, script_args, asked=given, dataid=dataid, wait=wait, drain=drain, grace=grace, as_json=as_json)
+
+
+def run_job(
+    job: str, script_args: list[str] | None = None, *, asked: dict[str, Any] | None = None, dataid: str | None = None,
+    wait: float = 0.0, drain: bool = False, grace: float = 0.0, as_json: bool = False, must_stream: bool = False,
+) -> int:  # fmt: skip
+    """Run the job in this process and tell of each run; the exit code."""
+    session = _open_session(job, grace=grace, as_json=as_json)
+    from opendataflow.domain.streams import find_settings, not_a_stream
+    from opendataflow.runner.report import line, report
+    from opendataflow.runner.runjob import Outcome
 
     def tell(outcome: Outcome) -> None:
         if not as_json:
@@ -85,16 +98,74 @@ def run(
         fields["verdict"] = outcome.verdict.as_json() if outcome.verdict else None
         put(json.dumps(fields))
 
-    if drain:
-        outcomes = session.drain(work, wait_seconds=wait, cwd=cwd)
+    cwd = os.getcwd()
+    is_stream = find_settings(session.job) is not None
+    if must_stream and not is_stream:
+        raise not_a_stream(job)
+    if is_stream:
+        if script_args or asked or dataid is not None:
+            raise UsageError(f"{job} is a stream; it takes all items in their order, without arguments or --dataid")
+        from opendataflow.runner.stream import run_stream
+
+        outcomes = run_stream(session, cwd=cwd, drain=drain)
     else:
-        outcomes = iter([session.run(work, dataid=dataid, wait_seconds=wait, cwd=cwd)])
-    code = report(outcomes, say=say, drain=drain, each=tell)
+        work = session.get_work(script_args or [], asked=asked or {})
+        if drain:
+            outcomes = session.drain(work, wait_seconds=wait, cwd=cwd)
+        else:
+            outcomes = iter([session.run(work, dataid=dataid, wait_seconds=wait, cwd=cwd)])
+    code = report(outcomes, say=say, drain=drain or is_stream, each=tell)
+    _close(session)
+    return code
+
+
+def _open_session(job: str, *, grace: float, as_json: bool) -> "Session":
+    from opendataflow.runner.processes import end_with_parent
+
+    end_with_parent()
+    from opendataflow.runner.guard import Guard
+
+    guard = Guard()  # forked while this process has nothing open
+    from opendataflow.project.address import get_address
+    from opendataflow.runner.session import Session
+    from opendataflow.runner.supervise import Signals
+
+    return Session(
+        guard, Signals(grace_seconds=grace), get_address(os.getcwd()), job, say=say, out_fd=2 if as_json else 1
+    )
+
+
+def _close(session: "Session") -> None:
     session.store.close()
+    guard = session.runner.guard
     if guard.child_stays:
         guard.let_child_end(SPARK_END_SECONDS)
     guard.close()
-    return code
+
+
+def _run_sample(job: str, file: str, *, dry_run: bool, grace: float, as_json: bool) -> int:
+    """The items of a file through a stream pipeline, without server, log or offsets."""
+    if not os.path.isfile(file):
+        raise UsageError(f"there is no file {file}")
+    session = _open_session(job, grace=grace, as_json=as_json)
+    from opendataflow.domain.streams import event_id, get_settings
+    from opendataflow.runner.report import line
+    from opendataflow.runner.stream_sample import run_sample
+
+    get_settings(session.job)
+    done = run_sample(session, file, cwd=os.getcwd(), dry_run=dry_run)
+    _close(session)
+    if as_json:
+        fields = {**done.outcome._asdict(), "verdict": None, "rows": done.rows, "shown": done.shown}
+        put(json.dumps({**fields, "failed": [one._asdict() for one in done.failed]}, default=str, ensure_ascii=False))
+        return done.outcome.exit_code
+    for row in done.shown:
+        put(json.dumps(row, default=str, ensure_ascii=False))
+    for one in done.failed:
+        say(f"{event_id(job, one.offset)} was set aside: {(one.error.splitlines() or [''])[-1]}")
+    say(line(done.outcome))
+    say(f"{done.rows} rows; nothing was published" if dry_run else f"{done.rows} rows")
+    return done.outcome.exit_code
 
 
 def _drain_in_slots(job: str, args: list[str], *, slots: int, grace: float, wait: float, as_json: bool) -> int:

@@ -11,6 +11,8 @@ from opendataflow.cli.render import put, put_grid, put_json, put_table, say
 from opendataflow.errors import UsageError
 
 if TYPE_CHECKING:
+    from opendataflow.project.address import Address
+    from opendataflow.runner.stream_state import StreamStatus
     from opendataflow.store.loop import LoopStore
 
 Json = Annotated[bool, typer.Option("--json", help="For scripts.")]
@@ -73,11 +75,17 @@ def status(
         _status_of(store, found.project, name, only, limit, as_json)
         return
     told = overview(store, project=found.project, columns=max(columns, 1))
+    streams = _streams(store, found)
     if as_json:
+        told["streams"] = [one._asdict() for one in streams]
         put_json(told)
         return
     _put_counts("Jobs", told["jobs"], ["PENDING", "RUNNING", "EXPIRED", "COMPLETE", "FAILED", "RESUBMIT", "HOLD"])
     _put_counts("Datasets", told["datasets"], ["PENDING", "RUNNING", "READY", "FAILED", "RESUBMIT", "HOLD"])
+    if streams:
+        from opendataflow.cli.stream import put_streams
+
+        put_streams(streams, "Streams")
     for kind, grid in told["grids"].items():
         put_grid(f"The latest {kind} slots", grid["dataids"], grid["rows"])
     if told["gaps"]:
@@ -88,6 +96,18 @@ def status(
         )
     if any(row.get(bad) for row in told["jobs"].values() for bad in ("FAILED", "EXPIRED", "HOLD")):
         say("see `dataflow why` for what is behind the failed and blocked ones")
+
+
+def _streams(store: "LoopStore", found: "Address") -> "list[StreamStatus]":
+    """How the streams stand; most projects have none, and pay one look."""
+    from opendataflow.store.streams import list_streams
+
+    rows = list_streams(store, project=found.project)
+    if not rows:
+        return []
+    from opendataflow.runner.stream_state import stream_status
+
+    return [stream_status(store, found, row) for row in rows]
 
 
 def _status_of(
@@ -154,7 +174,9 @@ def why(
     found = address()
     store = opened(found)
     if job is None:
-        _why_all(store, found.project, as_json)
+        _why_all(store, found, as_json)
+        return
+    if dataid is None and _why_stream(store, found, job, as_json):
         return
     if dataid is None:
         raise UsageError(f"which dataid of {job}? see `dataflow status {job}`; `dataflow why` alone shows all blockers")
@@ -184,10 +206,33 @@ def why(
         put(f"Next step: {told['fix']}")
 
 
-def _why_all(store: "LoopStore", project: str | None, as_json: bool) -> None:
+def _why_stream(store: "LoopStore", found: "Address", job: str, as_json: bool) -> bool:
+    """How a stream stands and what would help it on; False when the job is none."""
+    from opendataflow.store.streams import find_stream
+
+    row = find_stream(store, job, project=found.project)
+    if row is None:
+        return False
+    from opendataflow.runner.stream_state import next_step, stream_status
+
+    status = stream_status(store, found, row)
+    if as_json:
+        put_json({**status._asdict(), "fix": next_step(status)})
+        return True
+    behind = f"{status.lag_items} items behind, {status.lag_seconds:.1f} s" if status.lag_items else "nothing waits"
+    put(f"{job} is {status.state}{f' {status.reason}' if status.reason else ''}: {behind}, {status.failed} set aside")
+    put(f"Next step: {next_step(status) or 'none; its batches are `dataflow status ' + job + '`'}")
+    return True
+
+
+def _why_all(store: "LoopStore", found: "Address", as_json: bool) -> None:
     from opendataflow.runner.blockers import blockers
 
-    told = blockers(store, project=project)
+    told = blockers(store, project=found.project)
+    if _streams(store, found):
+        from opendataflow.runner.stream_state import stream_blockers
+
+        told += stream_blockers(store, found, project=found.project)
     if as_json:
         put_json(told)
         return

@@ -24,6 +24,7 @@ class Address(NamedTuple):
     home: str | None  # the project's folder
     work: str  # where logs and local records go
     openlineage: dict[str, str] | None = None  # where events of runs go, as project.yml says
+    streams: str = ""  # the folder of the streams' logs; '': below `work`
 
 
 def find_project_folder(*starts: str) -> str | None:
@@ -69,7 +70,8 @@ def get_address(*starts: str, passkey: str | None = None) -> Address:
                 "go to a project's folder, or set DATAFLOW_STORE to the store's address"
             )
         work = environ.get("DATAFLOW_HOME") or os.path.join(os.path.expanduser("~"), ".dataflow")
-        return Address(absolute_store(store, os.getcwd()), environment, project, None, work)
+        folder = os.path.abspath(environ["DATAFLOW_STREAMS"]) if environ.get("DATAFLOW_STREAMS") else ""
+        return Address(absolute_store(store, os.getcwd()), environment, project, None, work, streams=folder)
     known = _known_addresses(home)
     environments: dict[str, str] = known["environments"]
     if environment is None:
@@ -83,7 +85,16 @@ def get_address(*starts: str, passkey: str | None = None) -> Address:
         store = _store_of(properties, passkey) if properties is not None else expand(environments[environment])
     work, told = os.path.join(home, ".dataflow"), known.get("openlineage")
     openlineage = {name: expand(value) for name, value in told.items()} if told else None
-    return Address(absolute_store(store, home), environment, project or known["project"], home, work, openlineage)
+    folder = environ.get("DATAFLOW_STREAMS") or expand(known.get("streams", {}).get(environment, ""))
+    folder = os.path.join(home, os.path.expanduser(folder)) if folder else ""
+    return Address(
+        absolute_store(store, home), environment, project or known["project"], home, work, openlineage, folder
+    )
+
+
+def stream_folder(address: Address, project: str, slug: str) -> str:
+    """Where the log of a stream is, and what its runner keeps beside it."""
+    return os.path.join(address.streams or os.path.join(address.work, "streams"), project, slug)
 
 
 def _find_above(name: str, starts: tuple[str, ...]) -> str | None:

@@ -124,7 +124,7 @@ class _Files:
                     step = (
                         "give the dataset a `path`, or a `url` and a `table`; pipelines read and write files and tables"
                     )
-                    self._error_at(at[job.jobid], told, step)
+                    self._error_at(at.get(job.jobid, ("pipelines",)), told, step)
 
     def _check_scripts(self, made: Registration) -> None:
         for job in made.jobs:

@@ -3,15 +3,28 @@
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from opendataflow.domain.maps import PLAIN, canonical_map
 from opendataflow.errors import UsageError
 from opendataflow.project.check_schema import CheckEntry
 from opendataflow.project.source import suggestion
+from opendataflow.project.stream_schema import StreamEntry
 from opendataflow.project.values import MOST_BYTES, Duration, Filled, Setting, Strict, seconds
 
-NO_STREAMS = "streams are not supported yet in this version; leave it out to run the pipeline in batch"
+STREAM_RETRIES, STREAM_BACKOFF = 3, 2.0
+# What makes no sense beside `mode: stream`, which runs all the time and in the order of its items.
+_OF_BATCHES = (
+    "frequency", "cron", "timezone", "replace", "chunks_per_job", "at_once", "order", "catchup", "concurrency", "brake",
+)  # fmt: skip
 
 
 class _Strict(Strict, BaseModel):  # BaseModel again: linters look for models file by file
@@ -134,26 +147,13 @@ def _address_to_notify(address: str) -> str:
     return address
 
 
-def _batch_only(value: object) -> object:
-    if value == "stream":
-        raise ValueError(NO_STREAMS)
-    return value
-
-
-def _no_stream(value: object) -> object:
-    if value is not None:
-        raise ValueError(NO_STREAMS)
-    return value
-
-
 Transformation = Annotated[str, AfterValidator(_transformation)]
 
 
 class PipelineEntry(_Runnable):
     slug: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=MOST_BYTES)
-    sources: Annotated[
-        list[Annotated[dict[str, InputEntry], BeforeValidator(_one_input)]], BeforeValidator(_listed)
-    ] = Field(min_length=1)
+    mode: Literal["batch", "stream"] = "batch"
+    sources: Annotated[list[Annotated[dict[str, InputEntry], BeforeValidator(_one_input)]], BeforeValidator(_listed)]
     destination: Annotated[Filled, BeforeValidator(_one_destination)]
     transformations: Annotated[list[Transformation], BeforeValidator(_listed)] = []
     engine: Literal["spark", "pandas"] | None = None
@@ -166,8 +166,40 @@ class PipelineEntry(_Runnable):
     frequency: Filled | None = None
     cron: Filled | None = None
     timezone: Filled | None = None  # of `cron`
-    mode: Annotated[Literal["batch"], BeforeValidator(_batch_only)] = "batch"
-    stream: Annotated[Any, BeforeValidator(_no_stream)] = None
+    stream: StreamEntry | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_streams(cls, data: Any) -> Any:
+        """A stream may have no source, and a batch of it is tried again before the stream stops."""
+        if not isinstance(data, dict) or data.get("mode") != "stream":
+            return data
+        defaults = {"sources": [], "retries": {"max": STREAM_RETRIES, "backoff": STREAM_BACKOFF}}
+        return {**data, **{key: value for key, value in defaults.items() if data.get(key) is None}}
+
+    @field_validator("sources")
+    @classmethod
+    def _some(cls, sources: list[Any], info: ValidationInfo) -> list[Any]:
+        if not sources and info.data.get("mode") == "batch":
+            raise ValueError("is empty; it needs at least one")
+        return sources
+
+    @model_validator(mode="after")
+    def _a_stream(self) -> "PipelineEntry":
+        if self.mode == "batch":
+            if self.stream is not None:
+                raise ValueError("has `stream`, which goes with `mode: stream`")
+            return self
+        if self.stream is None:
+            raise ValueError("has `mode: stream`, but no `stream: {schema: {email: string}}` that says what an item is")
+        wrong = next((name for name in _OF_BATCHES if name in self.model_fields_set), None)
+        if wrong is not None:
+            raise ValueError(f"has `{wrong}`, which is for batches; a stream takes items as they come, in their order")
+        for source in self.sources:
+            ((name, options),) = source.items()
+            if "map" in options.model_fields_set and options.map != "full":
+                raise ValueError(f"reads {name!r} by `map: {options.map}`; a stream reads its sources whole")
+        return self
 
     @model_validator(mode="after")
     def _one_clock(self) -> "PipelineEntry":

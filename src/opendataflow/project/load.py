@@ -16,6 +16,7 @@ from opendataflow.project.problems import Problems
 from opendataflow.project.schema import DatasetEntry, JobEntry, ProjectFile, Spark
 from opendataflow.project.shape import Shaped, read_project, read_shape
 from opendataflow.project.source import Path, Source
+from opendataflow.project.streams import with_streams
 from opendataflow.project.tables import check_tables, read_whole
 from opendataflow.project.whole import check_places, in_order, producers, with_schemes
 
@@ -36,6 +37,9 @@ def read_addresses(folder: str) -> dict[str, Any]:
     _, project = read_project(folder)
     stores = {name: entry.store for name, entry in project.environments.items()}
     found = {"project": project_id(project.name), "environments": stores, "first": next(iter(stores), "default")}
+    folders = {name: entry.streams for name, entry in project.environments.items() if entry.streams is not None}
+    if folders:
+        found["streams"] = folders
     if project.openlineage is not None:
         found["openlineage"] = project.openlineage.model_dump(exclude_none=True)
     return found
@@ -149,6 +153,9 @@ class _Loading:
             ordered = in_order(self.source, self.me, self.jobs, producer, self.places)
         if ordered is not None and not self.problems:
             whole = with_schemes(self.source, self.me, self.jobs, ordered, self.datasets, self.places, self.problems)
+        if not self.problems:
+            whole = with_streams(self.source, whole, self.datasets, self.places, undeclared.places, self.problems)
+            producer = {link.datasetid: job for job in whole for link in job.links if link.itemtype == "OUT"}
         check_places(self.source, self.datasets, producer if complete else None, root, undeclared.places, self.problems)
         if not self.problems:
             check_tables(self.source, whole, self.datasets, producer, self.places, root, self.problems)

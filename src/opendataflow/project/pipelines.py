@@ -14,6 +14,7 @@ from opendataflow.project.job_schema import InputEntry, PipelineEntry
 from opendataflow.project.links import get_clock, get_link, job_spec
 from opendataflow.project.problems import Problems
 from opendataflow.project.source import Path, Source
+from opendataflow.project.streams import stream_definition
 from opendataflow.project.values import check_dataset_id
 
 SUFFIX = ".csv"
@@ -76,7 +77,7 @@ def pipeline_job(
     for number, item in enumerate(entry.sources):
         ((name, options),) = item.items()
         with problems.kept():
-            links.append(_source(undeclared, (*at, "sources", number), name, options, clocked=entry.clock is not None))
+            links.append(_source(undeclared, (*at, "sources", number), name, options, entry))
     if entry.clock is not None:
         place = (*at, "frequency" if entry.frequency is not None else "cron")
         with problems.kept():
@@ -85,22 +86,28 @@ def pipeline_job(
     with problems.kept():
         links.append(get_link(source, (*at, "destination"), me, "OUT", destination, datasets))
         _check_checks(source, at, entry, datasets[links[-1].datasetid], undeclared.broken)
-    if len(problems) == before and all(_is_clock(link, me, datasets) for link in links[:-1]):
+    of_data = [link for link in links[:-1] if not _is_clock(link, me, datasets)]
+    if len(problems) == before and not of_data and (entry.stream is None or links[:-1]):
         problems.add(str(source.error((*at, "sources"), "a clock is no data; give a dataset that is read")))
     if len(problems) > before:
         return None
     with problems.kept():
-        return job_spec(source, at, entry, entry.slug, "pipeline", None, _definition(entry, spark), links)
+        definition = _definition(entry, spark)
+        if entry.stream is not None:
+            definition["stream"] = stream_definition(entry.stream, datasets[links[-1].datasetid])
+        return job_spec(source, at, entry, entry.slug, "pipeline", None, definition, links)
     return None
 
 
-def _source(undeclared: Undeclared, at: Path, name: str, options: InputEntry, *, clocked: bool) -> LinkSpec:
+def _source(undeclared: Undeclared, at: Path, name: str, options: InputEntry, entry: PipelineEntry) -> LinkSpec:
     source, me, datasets = undeclared.source, undeclared.project, undeclared.datasets
     known = get_clock(source, at, me, name, options, datasets)
     if known not in datasets or datasets[known].clock is None:
         known = undeclared.source_of(at, name)
     map_ = options.map
-    if clocked and "map" not in options.model_fields_set:
+    if entry.stream is not None:
+        map_ = "full"
+    elif entry.clock is not None and "map" not in options.model_fields_set:
         # Its dataids are the clock's slots, which no source has: each time it reads all there is.
         map_ = "full" if known in datasets and datasets[known].partitions == '"none"' else "all"
     return get_link(source, at, me, "IN", known, datasets, map_)

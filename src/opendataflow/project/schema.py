@@ -82,6 +82,7 @@ class Environment(_Strict):
     root: Filled = "."
     store: Filled = "sqlite:///.dataflow/state.db"
     spark: Spark = Spark()
+    streams: Filled | None = None  # the folder of the logs of its streams, on a disk that server and runners share
     datasets: dict[str, dict[str, Any]] = {}  # what differs there; checked as part of the dataset
     limits: dict[Filled, Runs] = {}
 

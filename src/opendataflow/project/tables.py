@@ -17,6 +17,7 @@ from opendataflow.domain.tables import (
 )
 from opendataflow.project.problems import Problems
 from opendataflow.project.source import Path, Source
+from opendataflow.project.streams import live_of
 
 Problem = tuple[Path, str]
 
@@ -127,7 +128,7 @@ def _same_places(datasets: Mapping[str, Dataset], producer: Mapping[str, JobSpec
     seen: dict[str, str] = {}
     for datasetid, dataset in datasets.items():
         table = find_table(dataset)
-        if table is None or table.table is None:
+        if table is None or table.table is None or live_of(dataset) is not None:
             continue
         other = seen.setdefault(table_place(table, root=root), datasetid)
         if other != datasetid and (other in producer or datasetid in producer):

@@ -129,6 +129,8 @@ def _scheme_of(
         raise source.error(
             (*places[job.jobid], "outputs"), f"its outputs are partitioned differently: {', '.join(kinds)}"
         )
+    if "stream" in json.loads(job.definition):  # what it makes is sealed slot by slot, as items come
+        return declared[0] if declared else None
     same = [of_dataset(link) for link in inputs if link.map == "same" and of_dataset(link) != WHOLE]
     near = [of_dataset(link) for link in inputs if link.map.startswith(("offset", "window"))]
     for found in (*declared, *same, *near):

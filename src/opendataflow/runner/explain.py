@@ -6,6 +6,7 @@ from typing import Any
 
 from opendataflow.domain.job import Candidate, Job, JobStatus
 from opendataflow.domain.questions import Question, Verdict
+from opendataflow.domain.streams import find_settings
 from opendataflow.domain.tables import find_table
 from opendataflow.errors import UsageError
 from opendataflow.runner.prepare import prepare
@@ -64,6 +65,8 @@ def _fix(job: Job, candidate: Candidate, verdict: Verdict | None) -> str:
     if verdict is None:
         return ""
     refusal = verdict.refusal
+    if refusal is None and find_settings(job) is not None:
+        return f"nothing blocks it: `dataflow stream run {jobid}`"
     if refusal is None:
         return f"nothing blocks it: `dataflow run {jobid} --dataid {dataid}`"
     if refusal.question is Question.READY:

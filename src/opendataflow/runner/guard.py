@@ -71,6 +71,7 @@ class Guard:
         self._unanswered = b""
         self._common: Mapping[str, str] | None = None
         self.child_stays = False  # a child that serves many runs is alive
+        self.started = 0  # children so far
         theirs = (control_r, report_w, out_w, err_w, tasks_r, answers_w)
         self.is_gone = False  # somebody killed it; this process can run nothing more
         self.pid = _spawned(theirs) if apart else _forked(theirs)
@@ -90,6 +91,7 @@ class Guard:
         of `env` are added, are sent only when they are not the very ones of the child before.
         """
         self.child_stays = stays
+        self.started += 1
         self._unanswered = b""  # half a line of the one before, if it was killed
         start = {"argv": argv, "env": env, "cwd": cwd, "stays": stays, "tell": tell}
         if common is not self._common or common is None:

@@ -384,6 +384,13 @@ class Runner:
             passwords=passwords,
         )
 
+    def dry_environment(self, job: Job, claim: Claim, passwords: dict[tuple[str, str], str]) -> dict[str, str]:
+        """What a child sees that is started for no run, or before its first one."""
+        return child_environment(
+            os.environ, job=job, claim=claim, owner=self.owner, store_id=self.store.store_id, locations={}, dataids={},
+            passwords=passwords,
+        )  # fmt: skip
+
     def renew(self, flight: "Flight") -> None:
         """Extend the run's lease and keep its log's tail, or raise LeaseLost."""
         before, log = time.monotonic(), flight.log

@@ -1,7 +1,8 @@
 """Pipelines beside a worker's slots: each in a process of its own, with a warm Spark, for as long as it has work.
 
 Such a process is a runner like any other: it claims, renews and publishes by itself. Here it is started when there is
-something to claim, its outcomes are taken over, and it is told to stop.
+something to claim, its outcomes are taken over, and it is told to stop. A stream has a process for as long as the
+worker lives, or, where that ends when nothing is left to do, until all that was accepted is processed.
 """
 
 import json
@@ -14,21 +15,25 @@ from collections.abc import Callable, Iterable
 from typing import IO, Any
 
 from opendataflow.domain.job import Job
+from opendataflow.domain.streams import find_sealed_stream, find_settings
 from opendataflow.runner.lanes import LOOK_AGAIN_SECONDS, Key
 from opendataflow.runner.processes import WITH_PARENT
 from opendataflow.runner.runjob import Outcome
 from opendataflow.store.loop import LoopStore
 
 STAY_SECONDS = 30.0  # in which a pipeline that waits for its inputs keeps its Spark
+REFUSED_CODE = 14
 PAUSE_SECONDS = (1.0, 60.0)  # before one that could not be run is started again: first, and most
 
 
 class _Process:
-    """`dataflow run SLUG --drain` and what it says."""
+    """`dataflow run SLUG --drain` and what it says; without `--drain`, a stream that goes on."""
 
     def __init__(self, job: Job, *, grace_seconds: float, stay: bool) -> None:
-        argv = [sys.executable, "-m", "opendataflow.cli.main", "run", job.jobid, "--drain", "--json"]
-        argv += ["--grace", f"{grace_seconds:g}", "--wait", f"{STAY_SECONDS if stay else 0:g}"]
+        argv = [sys.executable, "-m", "opendataflow.cli.main", "run", job.jobid, "--json"]
+        argv += ["--grace", f"{grace_seconds:g}"]
+        if not (stay and find_settings(job)):
+            argv += ["--drain", "--wait", f"{STAY_SECONDS if stay else 0:g}"]
         self.job = job
         self.ran = 0
         self._rest: dict[int, bytes] = {}
@@ -83,6 +88,8 @@ class Sparks:
         self._store, self._most, self._grace_seconds, self._stay = store, most, grace_seconds, stay
         self._say, self._ended = say, ended
         self.jobs: dict[Key, Job] = {}
+        self._streams: dict[Key, Job] = {}
+        self._drained: set[Key] = set()
         self._live: dict[Key, _Process] = {}
         self._not_before: dict[Key, float] = {}
         self._pauses: dict[Key, float] = {}
@@ -93,7 +100,12 @@ class Sparks:
         return len(self._live)
 
     def set(self, jobs: Iterable[Job]) -> None:
-        self.jobs = {(job.project, job.jobid): job for job in jobs if job.kind == "pipeline"}
+        pipelines = {job[:2]: job for job in jobs if job.kind == "pipeline"}
+        self._streams = {key: job for key, job in pipelines.items() if find_settings(job)}
+        # What seals a stream's slots is done by the stream's own process.
+        self.jobs = {
+            key: job for key, job in pipelines.items() if key not in self._streams and not find_sealed_stream(job)
+        }
         self.wake()
 
     def wake(self) -> None:
@@ -107,7 +119,8 @@ class Sparks:
     @property
     def are_asleep(self) -> bool:
         """True when none runs and none had anything to claim at the last look."""
-        return not self._live and (not self.jobs or self._next_look > time.monotonic())
+        is_looking = bool(self.jobs) and self._next_look <= time.monotonic()
+        return not self._live and not is_looking and not (self._streams.keys() - self._drained)
 
     def fds(self) -> list[int]:
         return [fd for process in self._live.values() for fd in process.fds]
@@ -120,15 +133,26 @@ class Sparks:
     def start_those_with_work(self) -> None:
         """Where something can be claimed; looked at once a second at most, unless somebody wakes us."""
         now = time.monotonic()
-        if not self.jobs or now < self._next_look or len(self._live) >= self._most:
+        self._start_streams(now)
+        if not self.jobs or now < self._next_look or self._busy >= self._most:
             return
         self._next_look = now + LOOK_AGAIN_SECONDS
         idle = [job for key, job in self.jobs.items() if key not in self._live and self._not_before.get(key, 0) <= now]
         if not idle:
             return
         for key in self._store.list_claimable_all(idle, 1):
-            if len(self._live) < self._most:
+            if self._busy < self._most:
                 self._live[key] = _Process(self.jobs[key], grace_seconds=self._grace_seconds, stay=self._stay)
+
+    @property
+    def _busy(self) -> int:
+        """Streams wait most of the time: they take nobody's place."""
+        return sum(1 for key in self._live if key not in self._streams)
+
+    def _start_streams(self, now: float) -> None:
+        for key, job in self._streams.items():
+            if key not in self._live and key not in self._drained and self._not_before.get(key, 0) <= now:
+                self._live[key] = _Process(job, grace_seconds=self._grace_seconds, stay=self._stay)
 
     def stop(self) -> None:
         """Nothing more is taken: they have the worker's own grace. A second time: at once."""
@@ -160,6 +184,12 @@ class Sparks:
 
     def _is_over(self, key: Key, process: _Process, code: int) -> None:
         now = time.monotonic()
+        if key in self._streams and not self._stay:
+            self._drained.add(key)  # what it could not do is told by its outcomes
+            return
+        if key in self._streams and code == REFUSED_CODE:
+            self._not_before[key] = now + PAUSE_SECONDS[1]  # another worker has it, and may end
+            return
         if process.ran or 10 <= code <= 14 or code == 0:
             self._pauses.pop(key, None)
             self.wake()

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from opendataflow.domain.dataset import Dataset
+from opendataflow.domain.streams import find_sealed_stream, find_settings
 from opendataflow.errors import ConfigurationError, SecretError
 from opendataflow.project.address import Address
 from opendataflow.runner.due import make_due
@@ -50,7 +51,9 @@ def tick(
     """Run what can run, each dataid once; a job that cannot be started is told and the others go on."""
     for project, jobid in make_all_due(store, address, say=say):
         job = store.get_job(jobid, project=project)
-        if store.find_claimable(job) is None:
+        if find_sealed_stream(job) is not None:
+            continue  # the stream's own process seals its slots
+        if find_settings(job) is None and store.find_claimable(job) is None:
             continue
         if job.kind == "pipeline":
             yield from _run_pipeline(signals, project, jobid, cwd=job.home, say=say)

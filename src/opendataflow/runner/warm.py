@@ -67,12 +67,14 @@ class WarmRuns:
     """The runs of one job on the runner's child. It stays when they are done, for those that come next."""
 
     def __init__(
-        self, runner: Runner, job: Job, work: Work, *, cwd: str, passwords: dict[tuple[str, str], str]
-    ) -> None:
+        self, runner: Runner, job: Job, work: Work, *, cwd: str, passwords: dict[tuple[str, str], str],
+        elsewhere: Callable[[dict[str, Any]], None] = lambda _message: None,
+    ) -> None:  # fmt: skip
+        """`elsewhere` is for what the child says of no run: a stream's query does."""
         if work.tasks is None:
             raise TypeError("this work has no tasks for a child that stays")
         self._runner, self._job, self._work, self._tasks = runner, job, work, work.tasks
-        self._cwd, self._passwords = cwd, passwords
+        self._cwd, self._passwords, self._elsewhere = cwd, passwords, elsewhere
         self._guard, self._signals = runner.guard, runner.signals
         self._runs: dict[int, _Run] = {}
         self._task = 0
@@ -281,8 +283,9 @@ class WarmRuns:
         done: list[Outcome] = []
         for message in messages:
             run = self._runs.get(message["run"])
-            if run is None:
-                continue  # ended for another reason meanwhile
+            if run is None:  # of no run, or ended for another reason meanwhile
+                self._elsewhere(message)
+                continue
             if "text" in message:
                 run.flight.log.write(message["stream"], message["text"].encode("utf-8", "backslashreplace"))
             elif "progress" in message:

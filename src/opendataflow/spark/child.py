@@ -6,6 +6,8 @@ printed, how far its transformations are, and at its end `{"run": 7, "code": 0}`
 result file says what was, or `"code": 1` after a sentence, which is also the `error` of the result file. It ends when
 its input does. When Spark's JVM is killed under it, it ends by the same signal: a death, not a failure of the user's
 code. So it does when a Spark Connect server is gone.
+
+For a stream it also has a query, which proposes what the tasks are; see streaming.py.
 """
 
 import contextlib
@@ -13,6 +15,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from opendataflow.errors import DataflowError
 from opendataflow.spark.own_spark import Channel, OwnSpark, private_channels
 from opendataflow.spark.spec import ChunkSpec, chunk_spec
+from opendataflow.spark.streaming import StreamQuery
 
 if TYPE_CHECKING:
     from opendataflow.spark.jvm import JvmEnd
@@ -33,11 +37,21 @@ _INTERNAL = 70
 def main() -> int:
     tasks, channel = private_channels(ANSWERS_FD)
     pool = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="chunk")
+    stream: StreamQuery | None = None
     with OwnSpark() as warm:
         try:
             for line in tasks:
-                pool.submit(_serve, warm, channel, json.loads(line)["task"])
+                message = json.loads(line)
+                if "task" in message:
+                    pool.submit(_serve, warm, channel, message["task"])
+                    continue
+                if stream is None:
+                    stream = StreamQuery(warm, channel)
+                    threading.Thread(target=stream.run, name="stream", daemon=True).start()
+                stream.tell(message)
             pool.shutdown()
+            if stream is not None:
+                stream.close()
         except KeyboardInterrupt:
             return 128 + signal.SIGINT
     return 0

@@ -16,9 +16,10 @@ from types import ModuleType
 from typing import Any
 
 from opendataflow.spark.pandas_files import DataError, read_source
+from opendataflow.spark.pandas_items import run_items
 from opendataflow.spark.pandas_modules import make_importable
 from opendataflow.spark.pandas_write import write_destination
-from opendataflow.spark.signature import find_fault, takes, too_few, wrong_result
+from opendataflow.spark.signature import STREAM, find_fault, no_stream, takes, takes_stream, too_few, wrong_result
 
 Tell = Callable[..., None]
 
@@ -47,6 +48,9 @@ def run_chain(
         print_to(None)
         tell(event="loaded")
         sources = [read_source(place) for place in chunk["sources"]]
+        if chunk.get("items") is not None:
+            tell(event="written", **_run_items(chunk, codes, runs, sources, tell, print_to))
+            return True
         current, others = sources[0], sources[1:]
         del sources
         for step, (code, run) in enumerate(zip(codes, runs, strict=True)):
@@ -66,6 +70,36 @@ def run_chain(
     return True
 
 
+def _run_items(
+    chunk: dict[str, Any], codes: list[dict[str, str]], runs: list[Any], sources: list[Any], tell: Tell,
+    print_to: Callable[[int | None], None],
+) -> dict[str, Any]:  # fmt: skip
+    """The batch of a stream: the chain for each item alone; what was written, and which items were set aside."""
+    if sources and not any(takes_stream(run) for run in runs):
+        raise ChainError(no_stream())
+    begun = time.monotonic()
+
+    def one(frames: list[Any], item: dict[str, Any]) -> Any:
+        current, others = frames[0], frames[1:]
+        for step, (code, run) in enumerate(zip(codes, runs, strict=True)):
+            print_to(step)
+            current = _run(code, run, [current, *others], item)
+        return current
+
+    made, aside = run_items(
+        chunk["items"], sources, one, lambda error: told(error, chunk["home"])["error"], set_aside=chunk["set_aside"]
+    )
+    aside = [*chunk["aside"], *aside]
+    rows = 0 if made is None else len(made)
+    for step in range(len(codes)):
+        tell(event="begin", step=step)
+        tell(event="end", step=step, rows=rows, seconds=round(time.monotonic() - begun, 3))
+    print_to(None)
+    if made is None:  # nobody knows which columns it would have had
+        return {"rows": 0, "schema": "{}", "aside": aside}
+    return {**write_destination(made, chunk["destination"], chunk["attempt"]), "aside": aside}
+
+
 def _load(code: dict[str, str]) -> Callable[..., Any]:
     """The module's `run`, from its text: the file may not be on this machine."""
     source = code["source"]
@@ -83,13 +117,14 @@ def _load(code: dict[str, str]) -> Callable[..., Any]:
     return run
 
 
-def _run(code: dict[str, str], run: Any, available: list[Any]) -> Any:
+def _run(code: dict[str, str], run: Any, available: list[Any], item: dict[str, Any] | None = None) -> Any:
     import pandas
 
     required, most = takes(run)
     if required > len(available):
         raise _error(code, run, too_few(required, len(available)))
-    result = run(*available[:most])
+    given = {STREAM: item} if item is not None and takes_stream(run) else {}
+    result = run(*available[:most], **given)
     if not isinstance(result, pandas.DataFrame):
         raise _error(code, run, wrong_result(result, engine="pandas"))
     return result

@@ -15,6 +15,7 @@ from opendataflow.spark import (
     kept,
     pandas_chain,
     pandas_files,
+    pandas_items,
     pandas_modules,
     pandas_room,
     pandas_task,
@@ -24,7 +25,9 @@ from opendataflow.spark import (
 from opendataflow.spark.spec import ChunkSpec, Place
 from opendataflow.spark.transformations import Code
 
-for _module in (kept, pandas_chain, pandas_files, pandas_modules, pandas_room, pandas_task, pandas_write, signature):
+for _module in (
+    kept, pandas_chain, pandas_files, pandas_items, pandas_modules, pandas_room, pandas_task, pandas_write, signature,
+):  # fmt: skip
     cloudpickle.register_pickle_by_value(_module)
 
 
@@ -78,10 +81,21 @@ def _chunk(spec: ChunkSpec, tasks: int, memory_limit: int | None, timeout_second
         "environment": dict(spec.environment),
         "sources": [_place(place) for place in spec.sources],
         "destination": _place(spec.destination),
+        **_items(spec),
         "tasks": tasks,
         "memory_limit": memory_limit,
         "timeout_seconds": getattr(spec, "timeout_seconds", None) or timeout_seconds,
     }
+
+
+def _items(spec: ChunkSpec) -> dict[str, Any]:
+    """Of a stream's batch, read here: tasks need not reach its log."""
+    if spec.items is None:
+        return {}
+    from opendataflow.spark.stream_batch import read_batch
+
+    batch = read_batch(spec.items)
+    return {"items": batch.items, "aside": batch.aside_json(), "set_aside": spec.items.set_aside}
 
 
 def _place(place: Place) -> dict[str, Any]:

@@ -239,6 +239,7 @@ class _Watch:
             "runid": self._chunk["runid"],
             "rows": None,
             "schema": None,
+            "aside": [],
             **(self._written or {}),
             "steps": steps,
             "output": self._output[-1].text,

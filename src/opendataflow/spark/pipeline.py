@@ -28,6 +28,7 @@ from opendataflow.spark.pandas_engine import run_pandas
 from opendataflow.spark.progress import Progress
 from opendataflow.spark.spec import ChunkSpec
 from opendataflow.spark.steps import Step, Steps, new_steps
+from opendataflow.spark.stream_batch import Batch, find_failing, read_batch, statics
 from opendataflow.spark.together import Together, can_share
 from opendataflow.spark.transformations import PANDAS, SPARK, Code, apply, engine_of, load_all, read_code
 
@@ -50,6 +51,19 @@ class Chunk:
     findings: tuple[Finding, ...] = ()
     written: Written | None = None
     shared: int | None = field(default=None)  # the first run of the Spark job it shares
+    batch: Batch | None = None  # the items of a stream's batch
+    aside: list[list[Any]] = field(default_factory=list)  # offsets and errors of those that were left out
+
+    def read_sources(self, spark: SparkSession) -> list[DataFrame]:
+        if self.batch is not None:
+            return statics.sources(spark, self.spec)
+        sources = [read_chunk(spark, place) for place in self.spec.sources]
+        if self.spec.in_order:  # Spark reads the largest files first; names of batches are in the order of their items
+            sources = [df.orderBy("_metadata.file_path", "_metadata.row_index") for df in sources]
+        return sources
+
+    def stream(self, spark: SparkSession) -> DataFrame | None:
+        return None if self.batch is None else self.batch.frame(spark)
 
 
 class Task:
@@ -82,37 +96,73 @@ class Task:
             yield spec, self._run_alone(spec)
 
     # One by one ---------------------------------------------------------------------------------------------------
-    def _run_alone(self, spec: ChunkSpec) -> Result:
+    def _run_alone(self, spec: ChunkSpec, batch: Batch | None = None) -> Result:
         chunk = self._new_chunk(spec)
-        spark = self._spark.newSession()  # temporary views and settings of one chunk are not the next one's
+        # Temporary views and settings of one chunk are not the next one's; static sources of a stream stay.
+        spark = self._spark.newSession() if spec.items is None else statics.session(self._spark)
         try:
             with self._surrounded(spark, spec):
+                if spec.items is not None:
+                    chunk.batch = batch or read_batch(spec.items)
+                    chunk.aside = chunk.batch.aside_json()
                 if spec.destination.database is None:
                     self._produce(spark, chunk)
                 else:
                     self._produce_rows(spark, chunk)
         except BaseException as error:  # noqa: BLE001  the user's code must not decide how this process ends
             self._end_if_jvm_ended(error, spec)
+            if batch is None and chunk.batch is not None and self._set_aside(spark, spec, chunk.batch, error):
+                return self._run_alone(spec, chunk.batch)
             return self._failed(spark, chunk, error)
         return self._result(chunk)
+
+    def _set_aside(self, spark: SparkSession, spec: ChunkSpec, batch: Batch, error: BaseException) -> bool:
+        """Look for the items that the code fails on; True when the batch can be tried again without them."""
+        if spec.items is None or not spec.items.set_aside or isinstance(error, JobFailed):
+            return False  # what a JobFailed says is of the destination, a check or the code itself
+        files = [code.path for code in self._codes]
+
+        def run(items: Sequence[Any]) -> None:
+            quiet = new_steps([(code.name, code.digest) for code in self._codes])
+            try:
+                transformations = load_all(self._codes, quiet)
+                df = apply(transformations, statics.sources(spark, spec), quiet, stream=batch.frame(spark, items))
+                df.write.format("noop").mode("overwrite").save()
+            except Exception as failed:
+                self._end_if_jvm_ended(failed, spec)
+                raise
+
+        with self._surrounded(spark, spec), statics.others_cleared(spark):
+            failing = find_failing(batch.left, run, lambda failed: explain(failed, home=spec.home, files=files))
+        if failing is None:
+            return False
+        batch.aside |= failing
+        for offset, told in sorted(failing.items()):
+            self._tell_aside(spec, offset, told)
+        return True
+
+    def _tell_aside(self, spec: ChunkSpec, offset: int, error: str) -> None:
+        self._hear(spec, stream=2, text=f"{spec.slug}: item {offset} is set aside: {error}\n")
 
     def _produce(self, spark: SparkSession, chunk: Chunk) -> None:
         spec = chunk.spec
         reads_tables = any(place.database is not None for place in spec.sources)
-        if reads_tables and _is_extract(spec):
+        if reads_tables and chunk.batch is None and _is_extract(spec):
             self._extract(spark, chunk)
             return
         transformations = load_all(self._codes, chunk.steps)
         audit = Audit(spec.checks, dataid=spec.dataid, schema=spec.destination.schema, place=spec.destination)
-        with _sql_reads(reads_tables), _cache_cleared(spark):
-            sources = [read_chunk(spark, place) for place in spec.sources]
-            df = apply(transformations, sources, chunk.steps, profile=spec.profile)
+        with _sql_reads(reads_tables), _cleared(spark, spec):
+            sources = chunk.read_sources(spark)
+            df = apply(transformations, sources, chunk.steps, profile=spec.profile, stream=chunk.stream(spark))
             if spec.explain:
                 chunk.plan = _plan(df)
             try:
                 watched = audit.watch(df)
-                with _pushed_down(watched, reads_tables):
-                    chunk.written = write_chunk(watched, spec.destination, spec.sources)
+                with _pushed_down(watched, reads_tables and chunk.batch is None):
+                    # A batch is small, whatever its static sources are: one file.
+                    read = spec.sources if chunk.batch is None else ()
+                    chunk.written = write_chunk(watched, spec.destination, read)
             except Exception as error:
                 if told := audit.blame(error):
                     raise JobFailed(told) from error
@@ -141,7 +191,7 @@ class Task:
     def _produce_rows(self, spark: SparkSession, chunk: Chunk) -> None:
         from opendataflow.spark.table_chunks import produce_rows
 
-        with _cache_cleared(spark):
+        with _cleared(spark, chunk.spec):
             produce_rows(spark, chunk, self._codes, say=self._say(chunk.spec), plan=_plan)
 
     def _say(self, spec: ChunkSpec) -> Callable[[str], None]:
@@ -207,6 +257,8 @@ class Task:
         for text in (said["output"], *(step["output"] for step in said["steps"])):
             if text:
                 self._hear(spec, stream=1, text=text)
+        for offset, error in said["aside"]:
+            self._tell_aside(spec, offset, error)
         result = {
             **said, "engine": PANDAS, "application": _application(self._spark), "findings": [], "plan": None,
             "job_runid": first.runid,
@@ -264,6 +316,7 @@ class Task:
             "steps": chunk.steps.as_json(),
             "plan": chunk.plan,
             "error": error,
+            "aside": chunk.aside,
         }
 
     def _failed(self, spark: SparkSession, chunk: Chunk, error: BaseException) -> Result:
@@ -316,6 +369,10 @@ def _application(spark: SparkSession) -> str | None:
     """Spark's own name for this application, as its history server shows it."""
     told = spark.conf.get("spark.app.id") if is_connect(spark) else spark._sc.applicationId
     return str(told) if told else None
+
+
+def _cleared(spark: SparkSession, spec: ChunkSpec) -> contextlib.AbstractContextManager[None]:
+    return _cache_cleared(spark) if spec.items is None else statics.others_cleared(spark)
 
 
 _lock = threading.Lock()

@@ -6,7 +6,6 @@ needs it.
 
 import contextlib
 import copy
-import inspect
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ from opendataflow.spark.explain import explain, user_traceback
 from opendataflow.spark.frames import ExampleError, is_pandas, is_spark, pandas_frame, spark_frame, table_of
 from opendataflow.spark.jvm import find_end, find_process, looks_cut_off
 from opendataflow.spark.outcome import FAILED, OK, Outcome
-from opendataflow.spark.signature import wrong_result
+from opendataflow.spark.signature import takes_stream, wrong_result
 from opendataflow.spark.transformations import (
     PANDAS,
     SPARK,
@@ -125,16 +124,11 @@ def _check_example(expected: Expectations, wanted: Table, transformation: Transf
             f"`run` asks for {transformation.required} DataFrames, and `expected_inputs` has {len(expected.inputs)}; "
             "give a list of inputs, each a list of rows: [[{…}], [{…}]]"
         )
-    if expected.items is not None and not _takes_stream(transformation):
+    if expected.items is not None and not takes_stream(transformation.run):
         raise ExampleError("has a `stream`, and `run` takes none; write `def run(df, …, stream=None)`")
     what = expected.name_of(0)
     if identical(table_of(expected.inputs[0], what, most=len(wanted.rows) + 1), wanted):
         raise ExampleError(f"`{what}` and `{OUTPUT}` are the same, so the example shows no change; show one")
-
-
-def _takes_stream(transformation: Transformation) -> bool:
-    parameters = inspect.signature(transformation.run).parameters.values()
-    return any(one.name == STREAM or one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
 
 
 def _result(
@@ -145,17 +139,22 @@ def _result(
     *,
     most: int,
 ) -> Table:
-    """What comes out: of one run, or of one for each item of the stream, each on the result of the one before."""
+    """What comes out of one run; with a stream, on Spark it gets all items as a DataFrame.
+
+    On pandas it is one run for each item, on the result of the one before.
+    """
     inputs = [
         pandas_frame(one, expected.name_of(number)) if spark is None
         else spark_frame(spark, one, expected.name_of(number))
         for number, one in enumerate(expected.inputs)
     ][: transformation.most]  # fmt: skip
     items: list[dict[str, Any]] = [{}]
-    if expected.items is not None:
+    if expected.items is not None and spark is not None:
+        items = [{STREAM: spark_frame(spark, list(expected.items), f"`{STREAM}`")}]
+    elif expected.items is not None:
         items = [{STREAM: copy.deepcopy(dict(one))} for one in expected.items]
     for number, item in enumerate(items, 1):
-        progress.item = number if item else None
+        progress.item = number if item and spark is None else None
         inputs[0] = _call(transformation, inputs, item, PANDAS if spark is None else SPARK)
     return table_of(inputs[0], "the output", most=most)
 

@@ -31,6 +31,12 @@ def takes(run: Callable[..., Any]) -> Takes:
     return Takes(required, most)
 
 
+def takes_stream(run: Callable[..., Any]) -> bool:
+    """Whether `run` can be given the items of a stream."""
+    parameters = inspect.signature(run).parameters.values()
+    return any(one.name == STREAM or one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
+
+
 def find_fault(run: Callable[..., Any]) -> str | None:
     """Why batch cannot call this `run`, or None."""
     parameters = inspect.signature(run).parameters
@@ -46,6 +52,10 @@ def find_fault(run: Callable[..., Any]) -> str | None:
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.default is inspect.Parameter.empty:
             return f"`{name}` can only be passed by name, and nothing passes it; give it a default"
     return None
+
+
+def no_stream() -> str:
+    return "no transformation takes the items of the stream; write `def run(df, …, stream=None)` in one of them"
 
 
 def too_few(required: int, available: int) -> str:

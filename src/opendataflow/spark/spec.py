@@ -15,6 +15,11 @@ A place in a database has `"format": "sql"` and a `database`:
      "options": {}, "password_variable": "crm_password", "url_variable": null, "partition_column": "updated_on",
      "dataids": ["2025-01-01"], "write": "replace", "connections": 4}
 
+A batch of a stream has `items`, the range of its log, and then its sources may be none:
+
+    {"folder": "/project/.dataflow/streams/shop/leads", "start": 1000, "end": 1250, "set_aside": true,
+     "fields": [["email", "string", true], ["age", "int", false]]}
+
 It holds no secrets: passwords, and addresses that hold one, reach the child through its environment only.
 """
 
@@ -23,6 +28,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from opendataflow.domain.checks import Check
+from opendataflow.domain.streams import Field
 
 FORMATS = ("csv", "json", "parquet", "orc", "text")
 DEFAULT_FORMAT = "parquet"
@@ -78,6 +84,17 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ItemRange:
+    """A batch of a stream: the items of its log from `start` up to but without `end`."""
+
+    folder: str  # of the stream
+    start: int
+    end: int
+    fields: tuple[Field, ...]
+    set_aside: bool = True  # items that the code fails on are left out and told; else the run fails
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ChunkSpec:
     home: str
     slug: str
@@ -96,6 +113,8 @@ class ChunkSpec:
     timeout_seconds: float | None = None  # of one run
     published_run: int | None = None  # the run that the store has as this chunk's producer, if any
     inputs_digest: str = ""  # of the inputs' versions; the same for a run on the same data
+    items: ItemRange | None = None  # of a stream's batch
+    in_order: bool = False  # rows come out in the order of the chunks they are read from
 
     @property
     def name(self) -> str:
@@ -122,6 +141,8 @@ def chunk_spec(fields: Mapping[str, Any]) -> ChunkSpec:
         timeout_seconds=fields.get("timeout_seconds"),
         published_run=fields.get("published_run"),
         inputs_digest=str(fields.get("inputs_digest") or ""),
+        items=_items(fields["items"]) if fields.get("items") else None,
+        in_order=bool(fields.get("in_order")),
     )
 
 
@@ -136,6 +157,10 @@ def _place(fields: Mapping[str, Any]) -> Place:
         single_file=bool(fields.get("single_file")),
         database=_database(fields["database"]) if fields.get("database") else None,
     )
+
+
+def _items(fields: Mapping[str, Any]) -> ItemRange:
+    return ItemRange(**{**fields, "fields": tuple(Field(*one) for one in fields["fields"])})
 
 
 def _database(fields: Mapping[str, Any]) -> Database:

@@ -297,7 +297,12 @@ def _checked(spec: ChunkSpec) -> Database:
 
 
 def _digest(spec: ChunkSpec, database: Database, code_digests: Sequence[str]) -> str:
-    """Of all that decides which rows come out: inputs, code, and how they are written."""
+    """Of all that decides which rows come out: inputs, code, and how they are written.
+
+    The items of a stream's batch are published once, whichever version of the code or of a static source came first.
+    """
+    if spec.items is not None:
+        return f"items {spec.items.start}-{spec.items.end}"
     if not spec.inputs_digest:
         return ""
     parts = [spec.inputs_digest, list(code_digests), database.write, database.partition_column, spec.destination.schema]

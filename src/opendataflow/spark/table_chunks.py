@@ -21,6 +21,7 @@ from opendataflow.spark.sql_publish import Destination, StagedAudit
 from opendataflow.spark.sql_pushed import pushed_down
 from opendataflow.spark.sql_read import is_here, sql_reads
 from opendataflow.spark.sql_table import StagingLost
+from opendataflow.spark.stream_batch import note_aside, recall_aside
 from opendataflow.spark.transformations import Code, apply, load_all
 
 if TYPE_CHECKING:
@@ -39,8 +40,8 @@ def produce_rows(
         if _was_published(chunk, destination, say):
             return
         transformations = load_all(codes, chunk.steps)
-        sources = [read_chunk(spark, place) for place in spec.sources]
-        df = apply(transformations, sources, chunk.steps, profile=spec.profile)
+        sources = chunk.read_sources(spark)
+        df = apply(transformations, sources, chunk.steps, profile=spec.profile, stream=chunk.stream(spark))
         if spec.explain:
             chunk.plan = plan(df)
         try:
@@ -56,7 +57,7 @@ def _stage_and_publish(
     spec = chunk.spec
     audit = StagedAudit(spec, destination)
     fitted = destination.fit(df)
-    load = find_load(spark, spec, fitted.schema)
+    load = find_load(spark, spec, fitted.schema) if chunk.batch is None else None
     watched = audit.watch(fitted)
     faults.point(faults.CHILD_STAGING)
     try:
@@ -73,6 +74,7 @@ def _stage_and_publish(
     if not passed(chunk.findings):
         say(f"its checks failed, so its rows stay in {destination.keep_staged()}")
         return
+    note_aside(spec, chunk.aside)
     chunk.written = destination.publish(chunk.findings)
     faults.point(faults.CHILD_PUBLISHED)
 
@@ -99,6 +101,9 @@ def produce_pandas_rows(
             findings = [Finding(*one) for one in result["findings"]]
             if result["error"] or not passed(findings):
                 return result
+            if spec.items is not None and not result["rows"]:
+                return result  # all were set aside: there is nothing to add
+            note_aside(spec, result["aside"])
             faults.point(faults.CHILD_STAGING)
             destination.stage(destination.fit(read_chunk(spark, replace(aside, schema=None))))
             written = destination.publish(findings)
@@ -112,6 +117,7 @@ def _was_published(chunk: "Chunk", destination: Destination, say: Say) -> bool:
     if published is None:
         return False
     chunk.written, chunk.findings = Written(rows=published.rows, schema=published.columns), published.findings
+    chunk.aside = recall_aside(chunk.spec)
     say(f"run {published.run} had published it in the database, so nothing is done again")
     return True
 

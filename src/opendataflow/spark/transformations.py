@@ -22,7 +22,7 @@ from opendataflow.spark import project_modules
 from opendataflow.spark.blame import blame
 from opendataflow.spark.capture import kept_output
 from opendataflow.spark.explain import explain, user_traceback
-from opendataflow.spark.signature import find_fault, takes, too_few, wrong_result
+from opendataflow.spark.signature import STREAM, find_fault, no_stream, takes, takes_stream, too_few, wrong_result
 from opendataflow.spark.steps import PENDING, Step, Steps, new_steps
 
 FOLDER = "pipelines"
@@ -161,20 +161,27 @@ def apply(
     steps: Steps | None = None,
     *,
     profile: bool = False,
+    stream: DataFrame | None = None,
 ) -> DataFrame:
     """Pass the first source from one transformation to the next; each gets as many of the others as it asks for.
+
+    Those that take a `stream` get it. Without sources, its items are the first DataFrame.
 
     `steps` is filled on the way. With `profile`, every result is computed and kept before the next step begins, which
     gives its rows and seconds and keeps Spark from planning across steps; `unpersist()` the last one after use.
     """
     if steps is None:
         steps = new_steps([(one.code.name, one.code.digest) for one in transformations])
+    if stream is not None and not sources:
+        sources = [stream]
+    elif stream is not None and not any(takes_stream(one.run) for one in transformations):
+        raise TransformationError(no_stream())
     current, others = sources[0], sources[1:]
     for transformation, step in zip(transformations, steps.steps, strict=True):
         before = current
         steps.begin(step)
         with _recorded(step, steps, transformation.code.home):
-            current = _run(transformation, [before, *others])
+            current = _run(transformation, [before, *others], stream)
         if profile:
             current = _profile(current, step, steps, transformation.code.home)
             if before is not sources[0] and before is not current:
@@ -183,10 +190,11 @@ def apply(
     return current
 
 
-def _run(transformation: Transformation, available: Sequence[DataFrame]) -> DataFrame:
+def _run(transformation: Transformation, available: Sequence[DataFrame], stream: DataFrame | None) -> DataFrame:
     if transformation.required > len(available):
         raise transformation.error(too_few(transformation.required, len(available)))
-    result = transformation.run(*available[: transformation.most])
+    given = {STREAM: stream} if stream is not None and takes_stream(transformation.run) else {}
+    result = transformation.run(*available[: transformation.most], **given)
     if not isinstance(result, DataFrame):
         raise transformation.error(wrong_result(result, engine=SPARK))
     return result

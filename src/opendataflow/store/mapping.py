@@ -5,12 +5,17 @@ import json
 
 from opendataflow.domain.job import Job, Link
 from opendataflow.domain.maps import mapped_dataids
+from opendataflow.domain.streams import find_sealed_stream
 from opendataflow.store.loop import LoopStore, Transaction
 
 
 def reads(store: LoopStore, job: Job, dataid: str) -> list[tuple[Link, tuple[str, ...]]]:
     """For each such input of the job, the dataids that this one reads, as things are now."""
     found = []
+    if (stream := find_sealed_stream(job)) is not None:
+        slot = {"project": job.project, "jobid": stream, "slot": dataid}
+        batches = tuple(str(row[0]) for row in store.read("batches_of_slot", slot, file="streams"))
+        return [(link, batches) for link in job.mapped]
     for link in job.mapped:
         scheme = link.dataset.partitions
         known: list[str] = []

@@ -128,7 +128,7 @@ def dataids_read(store: LoopStore, dataset: Dataset) -> set[str]:
 def list_versions(store: LoopStore, dataset: Dataset) -> list[Version]:
     """Every version that was published, by chunk, the oldest first."""
     rows = store.read("versions", _of(dataset), file=FILE)
-    following = [*rows[1:], (None, None, None)]
+    following = [*rows[1:], (None, None, None)][: len(rows)]
     return [
         Version(dataid, version, after[2] if after[0] == dataid else None)
         for (dataid, version, _), after in zip(rows, following, strict=True)

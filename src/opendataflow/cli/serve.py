@@ -1,0 +1,52 @@
+"""`dataflow serve`: the HTTP server."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from opendataflow.cli.render import put, say
+from opendataflow.errors import ConfigurationError
+
+LOCAL = ("127.0.0.1", "::1", "localhost")
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(serve)
+
+
+def serve(
+    host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8321,
+    as_json: Annotated[bool, typer.Option("--json", help="Say where it listens as a JSON object.")] = False,
+) -> int:
+    """Take in items of streams over HTTP: POST /v1/streams/PIPELINE, answered once they are durable on disk.
+
+    Senders need the stream's token (`dataflow stream token PIPELINE`). Several servers, and `dataflow stream send`,
+    may write to one stream at the same time. SIGTERM lets what has come finish; then it exits 0.
+
+    Examples: dataflow serve;  dataflow serve --port 9000;  dataflow serve --host 0.0.0.0 --json
+    """
+    try:
+        from opendataflow.server.app import make_app
+        from opendataflow.server.serve import listen
+        from opendataflow.server.serve import serve as run
+        from opendataflow.server.streams import Streams
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(f"{error.name} is missing; pip install 'opendataflow[server]'") from None
+    from opendataflow.cli.opened import address, opened
+    from opendataflow.project.address import stream_folder
+
+    found = address()
+    opened(found).close()  # a store that does not fit is told here, and not to each sender
+    at = listen(host, port)
+    url = f"http://{f'[{host}]' if ':' in host else host}:{at.getsockname()[1]}"
+    if host not in LOCAL:
+        say("this is plain HTTP: tokens and items can be read on the way; put a proxy with TLS in front of it")
+
+    def ready() -> None:
+        put(json.dumps({"url": url, "project": found.project}) if as_json else f"listening at {url}")
+        typer.get_text_stream("stdout").flush()
+
+    streams = Streams(lambda: opened(found), lambda project, slug: stream_folder(found, project, slug))
+    return run(make_app(streams, project=found.project), at, ready)

@@ -1,0 +1,150 @@
+"""The types of a stream's fields as validators: what JSON may stand in a field, and the Python value that it is."""
+
+import base64
+import binascii
+import datetime
+import decimal
+import re
+from collections.abc import Callable
+from typing import Any
+
+from pydantic_core import PydanticCustomError, core_schema
+
+from opendataflow.domain.types import MOMENT, moment, plain_name
+from opendataflow.errors import UsageError
+
+_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+_FLOAT_MAX = 3.4028234663852886e38
+_DECIMAL = re.compile(r"decimal\(([0-9]+),([0-9]+)\)")
+_NUMBER = re.compile(r"[+-]?([0-9]{1,400}\.?[0-9]{0,400}|\.[0-9]{1,400})([eE][+-]?[0-9]{1,3})?")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_LIKE = {
+    "date": "a text like 2026-11-16", "timestamp": "a text like 2026-11-16T13:05:00Z", "binary": "a text in base64",
+    "boolean": "true or false", "string": "a text",
+}  # fmt: skip
+MOST_DEPTH = 32
+Shape = core_schema.CoreSchema
+
+
+class Number(float):
+    """A number of JSON that knows how it was written: a decimal keeps all its digits."""
+
+    text = ""
+
+    @classmethod
+    def of(cls, text: str) -> "Number":
+        made = cls(text)
+        made.text = text
+        return made
+
+
+def shape_of(declared: str, depth: int = 0) -> Shape:
+    """The validator of a declared type; raises UsageError for one that no item can have."""
+    name = declared if "<" in declared else plain_name(declared)  # the names of a struct stay as they are
+    if depth > MOST_DEPTH:
+        raise UsageError(f"a type of an item has at most {MOST_DEPTH} levels")
+    if name in _BITS:
+        most = 1 << (_BITS[name] - 1)
+        return core_schema.int_schema(strict=True, ge=-most, le=most - 1)
+    if name == "double":
+        return core_schema.float_schema(strict=True, allow_inf_nan=False)
+    if name == "float":
+        return core_schema.float_schema(strict=True, allow_inf_nan=False, ge=-_FLOAT_MAX, le=_FLOAT_MAX)
+    if name == "string":
+        return core_schema.str_schema(strict=True)
+    if name == "boolean":
+        return core_schema.bool_schema(strict=True)
+    if found := _DECIMAL.fullmatch(name):
+        return core_schema.no_info_plain_validator_function(_decimal_reader(int(found[1]), int(found[2])))
+    if name in _READERS:
+        return core_schema.no_info_after_validator_function(_READERS[name], core_schema.str_schema(strict=True))
+    inner = re.fullmatch(r"(array|map|struct)<(.*)>", name)
+    if inner is None:
+        raise UsageError(
+            f"a field of a stream cannot be {declared!r}; take string, int, double, date, timestamp or such"
+        )
+    return _nested(inner[1], inner[2], depth + 1)
+
+
+def _nested(kind: str, inside: str, depth: int) -> Shape:
+    parts = _split(inside)
+    if kind == "array":
+        return core_schema.list_schema(core_schema.nullable_schema(shape_of(inside, depth)), strict=True)
+    if kind == "map":
+        if len(parts) != 2 or parts[0] != "string":
+            raise UsageError(f"map<{inside}>: the keys of an item's map are texts: map<string,…>")
+        values = core_schema.nullable_schema(shape_of(parts[1], depth))
+        return core_schema.dict_schema(core_schema.str_schema(), values, strict=True)
+    fields = {}
+    for part in parts:
+        name, _, type_ = part.partition(":")
+        fields[name] = core_schema.typed_dict_field(core_schema.nullable_schema(shape_of(type_, depth)), required=False)
+    return core_schema.typed_dict_schema(fields, extra_behavior="forbid", strict=True)
+
+
+def _split(inside: str) -> list[str]:
+    """At the commas that are in no brackets."""
+    parts, depth = [""], 0
+    for char in inside:
+        depth += (char in "<(") - (char in ">)")
+        if char == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return parts
+
+
+# Values that JSON writes as texts -------------------------------------------------------------------------------------
+def _wrong(name: str) -> PydanticCustomError:
+    return PydanticCustomError("value", "is not {like}", {"like": like(name)})
+
+
+def like(declared: str) -> str:
+    """What a value of the type looks like, for a message."""
+    name = plain_name(declared)
+    return _LIKE.get(name) or f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+def _date(text: str) -> datetime.date:
+    try:
+        return datetime.date.fromisoformat(text if _DATE.fullmatch(text) else "")
+    except ValueError:
+        raise _wrong("date") from None
+
+
+def _timestamp(text: str) -> datetime.datetime:
+    """In UTC; a text without a zone is taken as UTC."""
+    try:
+        found = moment(text) if re.fullmatch(MOMENT, text) else None
+    except OverflowError:
+        found = None
+    if found is None:
+        raise _wrong("timestamp")
+    return found.replace(tzinfo=datetime.UTC)
+
+
+def _binary(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise _wrong("binary") from None
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {"date": _date, "timestamp": _timestamp, "binary": _binary}
+
+
+def _decimal_reader(precision: int, scale: int) -> Callable[[Any], decimal.Decimal]:
+    name = f"decimal({precision},{scale})"
+
+    def read(value: Any) -> decimal.Decimal:
+        text = value.text if isinstance(value, Number) else str(value)
+        if isinstance(value, bool) or not isinstance(value, int | float | str) or not _NUMBER.fullmatch(text):
+            raise _wrong(name)
+        found = decimal.Decimal(text)
+        _, digits, exponent = found.normalize(decimal.Context(prec=1000)).as_tuple()
+        whole = len(digits) + int(exponent)
+        if found and (whole > precision - scale or -int(exponent) > scale):
+            raise PydanticCustomError("value", "has more digits than {like}", {"like": name})
+        return found.quantize(decimal.Decimal(1).scaleb(-scale), context=decimal.Context(prec=100))
+
+    return read

@@ -1,0 +1,96 @@
+"""Doing parts of a stream again: items that were set aside, everything since some time, and a stream that FAILED."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from opendataflow.domain.job import Job, JobStatus
+from opendataflow.domain.streams import batch_range, event_id, get_settings
+from opendataflow.errors import UsageError
+from opendataflow.store.loop import LoopStore
+from opendataflow.store.streams import (
+    FAILED,
+    STOPPED,
+    FailedItem,
+    batches_since,
+    committed_end,
+    get_stream,
+    list_failed,
+    list_failed_batches,
+    mark_replayed,
+    report,
+    resubmit_since,
+)
+
+AT_ONCE = 1_000
+
+
+def find_failed_items(store: LoopStore, job: Job, offsets: Sequence[int] | None) -> list[FailedItem]:
+    """The items that are set aside, or those of them that are named; UsageError for one that is not."""
+    found = list_failed(store, job, offsets=offsets)
+    known = {one.offset: one for one in found}
+    for offset in offsets or ():
+        if offset not in known:
+            raise UsageError(f"item {offset} of {job.jobid} is not set aside; see `dataflow stream failed {job.jobid}`")
+    return found
+
+
+def replay_failed(store: LoopStore, job: Job, folder: str, items: Sequence[FailedItem]) -> dict[int, str]:
+    """Append the items to the log again, and note under which id; asked again after a crash, it sends nothing twice."""
+    from opendataflow.intake.log import IntakeLog, Request
+    from opendataflow.intake.schema import StreamSchema
+
+    schema = StreamSchema(get_settings(job).schema)
+    requests = []
+    for one in items:
+        checked = schema.items_of([json.loads(one.item)])
+        requests.append(Request(checked.data, checked.count, f"replay-{one.offset}"))
+    sent: dict[int, str] = {}
+    log = IntakeLog(folder, begin=committed_end(store, job))
+    try:
+        for at in range(0, len(requests), AT_ONCE):
+            some = items[at : at + AT_ONCE]
+            for one, accepted in zip(some, log.append_all(requests[at : at + AT_ONCE]), strict=True):
+                if isinstance(accepted, Exception):
+                    raise accepted
+                sent[one.offset] = event_id(job.jobid, accepted.first)
+            mark_replayed(store, job, {one.offset: sent[one.offset] for one in some})
+    finally:
+        log.close()
+    return sent
+
+
+def replay_since(store: LoopStore, job: Job, folder: str, moment: float, *, dry_run: bool) -> list[dict[str, Any]]:
+    """Have what was accepted at or after the moment made again; UsageError when the log does not reach back so far."""
+    from opendataflow.intake.reader import IntakeReader
+
+    reader = IntakeReader(folder)
+    offset, first = reader.offset_since(moment), reader.first_offset()
+    batches = batches_since(store, job, offset)
+    if batches:
+        start = batch_range(batches[0][0])[0]
+        if start < first:
+            raise UsageError(
+                f"the log of {job.jobid} begins at item {first}, and that time at item {start}: what is older was "
+                f"removed after `retention`; give a later time"
+            )
+    return resubmit_since(store, job, offset, dry_run=dry_run)
+
+
+def resume_stream(store: LoopStore, job: Job) -> Iterator[str]:
+    """End the stream's pause, and have a batch that FAILED tried again; what was done, a line each."""
+    from opendataflow.store.operations import Key, resubmit
+    from opendataflow.store.workers import find_pause_of_all, resume
+
+    done = resume(store, job)
+    failed = list_failed_batches(store, job)
+    if failed:
+        keys = [Key(job.project, job.jobid, dataid) for dataid in failed]
+        resubmit(store, keys, only=frozenset({JobStatus.FAILED}))
+        yield f"tried again: {', '.join(failed[:5])}{' …' if len(failed) > 5 else ''}"
+    if get_stream(store, job.jobid, project=job.project).state == FAILED:
+        report(store, job, state=STOPPED)
+    yield f"{job.jobid} goes on" if done or failed else f"{job.jobid} was not paused"
+    by, until = find_pause_of_all(store)
+    if by is not None:
+        yield f"but everything is paused by {by}{f' until {until}' if until else ''}; `dataflow resume all` ends it"

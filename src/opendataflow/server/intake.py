@@ -1,0 +1,195 @@
+"""`POST /v1/streams/PIPELINE`: items in, their ids back once they are durable."""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Iterable
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from opendataflow.domain.streams import event_id
+from opendataflow.errors import ConfigurationError, DataflowError, StoreUnavailable, UsageError
+from opendataflow.intake.entry import check_key
+from opendataflow.intake.log import Accepted
+from opendataflow.intake.log import Request as Append
+from opendataflow.intake.refusals import ItemsRefused, LogFull, NotJson
+from opendataflow.intake.schema import Items
+from opendataflow.server.problems import problem
+from opendataflow.server.streams import NEW_SECONDS, Facts, Stream, Streams, takes_items
+from opendataflow.store.streams import is_token
+
+LINES = ("application/x-ndjson", "application/ndjson", "application/jsonl")
+JSON = ("application/json", "")
+BODY_SECONDS = 60.0  # for a body to come
+LARGE = 1 << 18  # a body of so many bytes is parsed in a thread, so that the others need not wait
+MOST_HELD = 256 << 20  # bytes of bodies in memory
+MOST_IDS = 1000  # that are written out one by one
+RETRY_SECONDS = "5"
+SILENCE_SECONDS = 10.0  # after what is not well has been logged
+_LOG = logging.getLogger("opendataflow.server")
+
+
+Headers = dict[bytes, str]
+
+
+class _Refused(Exception):
+    """An answer that ends the request."""
+
+    def __init__(self, answer: Response) -> None:
+        self.answer = answer
+
+
+def refused(status: int, detail: str, **more: object) -> _Refused:
+    return _Refused(problem(status, detail, **more))  # type: ignore[arg-type]
+
+
+class Intake:
+    def __init__(self, streams: Streams, project: str | None) -> None:
+        """Of these streams; an address without a project means this one."""
+        self.streams, self.project = streams, project
+        self._held = 0
+        self._told_at: dict[str, float] = {}
+
+    def routes(self) -> Iterable[Route]:
+        yield Route("/v1/streams/{pipeline}", self.accept, methods=["POST"])
+        yield Route("/v1/streams/{project}/{pipeline}", self.accept, methods=["POST"])
+
+    async def accept(self, request: Request) -> Response:
+        """Take in the items of a request, all of them or none."""
+        held = 0
+        try:
+            headers = {name: value.decode("latin-1") for name, value in request.scope["headers"]}
+            facts = await self._authorized(request, headers)
+            lines = _is_lines(headers)
+            key = headers.get(b"idempotency-key")
+            if key is not None:
+                check_key(key)
+            body = await self._read_body(request, headers, facts.settings.body_bytes)
+            held = len(body)
+            self._held += held
+            stream = await self.streams.get(facts)
+            items = await _parse(stream, body, lines=lines)
+            _check_backlog(stream, facts, items.count)
+            answer = await stream.append(Append(items.data, items.count, key))
+            if isinstance(answer, Exception):
+                raise answer
+            return _accepted(facts.row.jobid, answer)
+        except _Refused as error:
+            return error.answer
+        except ClientDisconnect:
+            return Response(status_code=400)  # nobody is there to read it
+        except ItemsRefused as error:
+            errors = [{"index": one.index, "field": one.field, "reason": one.reason} for one in error.problems]
+            return problem(422, str(error), errors=errors)
+        except NotJson as error:
+            return problem(400, str(error))
+        except LogFull as error:
+            return self._not_now("the disk is full", error, status=507)
+        except ConfigurationError as error:
+            return self._not_now("the store does not fit", error)
+        except UsageError as error:
+            return problem(422, str(error))
+        except StoreUnavailable as error:
+            return self._not_now("the store cannot be reached", error)
+        except (OSError, DataflowError) as error:
+            return self._not_now("the log cannot be written", error)
+        finally:
+            self._held -= held
+
+    def _not_now(self, what: str, error: Exception, *, status: int = 503) -> Response:
+        """What is not well here is for the operator to read, and for the sender to wait for."""
+        now = time.monotonic()
+        if now - self._told_at.get(what, -SILENCE_SECONDS) >= SILENCE_SECONDS:
+            self._told_at[what] = now
+            _LOG.error("%s: %s: %s", what, type(error).__name__, error)
+        return _later(status, f"{what}; nothing was accepted, send it again")
+
+    async def _authorized(self, request: Request, headers: Headers) -> Facts:
+        """What is known of the stream that the request may write to."""
+        scheme, _, token = headers.get(b"authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            detail = (
+                "give the stream's token: `Authorization: Bearer TOKEN`; `dataflow stream token PIPELINE` makes one"
+            )
+            raise _Refused(problem(401, detail, headers={"WWW-Authenticate": "Bearer"}))
+        slug = request.path_params["pipeline"]
+        project = request.path_params.get("project", self.project)
+        facts = await self.streams.find(project, slug)
+        if facts is None or not is_token(facts.row, token.strip()):
+            facts = await self.streams.find(project, slug, within=NEW_SECONDS)  # it may be new
+        if facts is None:
+            raise refused(404, f"there is no stream {slug!r}; `dataflow stream status` lists them")
+        if not is_token(facts.row, token.strip()):
+            raise refused(403, f"this is not the token of {slug!r}; `dataflow stream token {slug}` makes a new one")
+        if not takes_items(facts.settings):
+            raise refused(404, f"{slug!r} takes no items: it reads them from {facts.settings.origin}")
+        return facts
+
+    async def _read_body(self, request: Request, headers: Headers, most: int) -> bytes:
+        told = headers.get(b"content-length", "")
+        expected = int(told) if told.isdecimal() and len(told) < 20 else 0
+        too_large = f"the body has more than {most:,} bytes; send fewer items at once"
+        if expected > most:
+            raise refused(413, too_large)
+        if self._held + expected > MOST_HELD:
+            raise _Refused(_later(503, "too much is being sent at once; send it again"))
+        parts: list[bytes] = []
+        size, more = 0, True
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                while more:
+                    message = await request.receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientDisconnect
+                    parts.append(message.get("body", b""))
+                    size, more = size + len(parts[-1]), message.get("more_body", False)
+                    if size > most:
+                        raise refused(413, too_large)
+        except TimeoutError:
+            raise refused(408, f"the body did not come within {BODY_SECONDS:.0f} s") from None
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _is_lines(headers: Headers) -> bool:
+    """Whether the body is one object a line; refuses what is neither that nor JSON."""
+    told, _, parameters = headers.get(b"content-type", "").partition(";")
+    kind = told.strip().lower()
+    charset = parameters.strip().lower().replace('"', "")
+    if headers.get(b"content-encoding", "identity").lower() != "identity":
+        raise refused(415, "compressed bodies are not taken; send the items as they are")
+    if kind not in (*JSON, *LINES) or (charset.startswith("charset=") and charset != "charset=utf-8"):
+        raise refused(415, f"send {JSON[0]} or {LINES[0]}, in UTF-8; this is {told.strip()[:100]!r}")
+    return kind in LINES
+
+
+async def _parse(stream: Stream, body: bytes, *, lines: bool) -> Items:
+    if len(body) < LARGE:
+        return stream.schema.parse(body, lines=lines)
+    return await run_in_threadpool(stream.schema.parse, body, lines=lines)
+
+
+def _check_backlog(stream: Stream, facts: Facts, count: int) -> None:
+    waiting = stream.writer.log.end - facts.committed
+    if waiting + count > facts.settings.backlog:
+        detail = f"{waiting:,} items wait for being processed, and at most {facts.settings.backlog:,} may"
+        raise _Refused(_later(429, f"{detail}; send it later, or see `dataflow stream status {facts.row.jobid}`"))
+
+
+def _accepted(slug: str, answer: Accepted) -> Response:
+    first, last = event_id(slug, answer.first), event_id(slug, answer.end - 1)
+    told: dict[str, object] = {"count": answer.count, "first": first, "last": last}
+    if answer.repeated:
+        told["repeated"] = True
+    text = json.dumps(told)
+    if answer.count <= MOST_IDS:  # a slug needs no escape: written at once, since there may be many
+        numbers = f'", "{slug}-'.join(map(str, range(answer.first, answer.end)))
+        text = f'{text[:-1]}, "ids": ["{slug}-{numbers}"]}}'
+    return Response(text, 202, media_type="application/json")
+
+
+def _later(status: int, detail: str) -> Response:
+    return problem(status, detail, headers={"Retry-After": RETRY_SECONDS})

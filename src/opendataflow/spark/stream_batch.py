@@ -1,0 +1,208 @@
+"""A batch of a stream: its items as a DataFrame or as dicts, its static sources, and the items that the code fails on.
+
+The driver reads the items from the log: executors need not reach it, and a batch is bounded by `max_batch`. Static
+sources are read once and kept in Spark's cache until the store has another version of one of them.
+"""
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from opendataflow.errors import JobFailed
+from opendataflow.spark.files import read_chunk
+from opendataflow.spark.files_read import parse_schema
+from opendataflow.spark.spec import ChunkSpec, ItemRange
+
+if TYPE_CHECKING:  # most pipelines are no streams
+    from opendataflow.intake.schema import StreamSchema
+
+MOST_ASIDE = 200  # items of one batch: more than that, and it is the code or its data that is wrong, not an item
+
+Item = dict[str, Any]
+
+
+@dataclass(kw_only=True, slots=True)
+class Batch:
+    """The items of a range, and why some of them are left out."""
+
+    schema: "StreamSchema"
+    items: list[tuple[int, Item]]  # offset and values, in order
+    aside: dict[int, str] = field(default_factory=dict)  # offset → error
+
+    @property
+    def left(self) -> list[tuple[int, Item]]:
+        return [one for one in self.items if one[0] not in self.aside]
+
+    def frame(self, spark: SparkSession, items: Sequence[tuple[int, Item]] | None = None) -> DataFrame:
+        """These items, or all that are left, with the declared types."""
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        types = parse_schema(self.schema.ddl)
+        rows = [item for _, item in (self.left if items is None else items)]
+        table = pa.Table.from_pylist(rows, schema=to_arrow_schema(types, timezone="UTC"))
+        return spark.createDataFrame(table, types)
+
+    def aside_json(self) -> list[list[Any]]:
+        return [[offset, error] for offset, error in sorted(self.aside.items())]
+
+
+def read_batch(asked: ItemRange) -> Batch:
+    """The items of the log. Those that no longer fit the declared schema are set aside."""
+    from opendataflow.intake.reader import IntakeReader
+    from opendataflow.intake.refusals import ItemsRefused
+    from opendataflow.intake.schema import StreamSchema
+
+    batch = Batch(schema=StreamSchema(asked.fields), items=[])
+    for entry in IntakeReader(asked.folder).read(asked.start, asked.end):
+        try:
+            typed = batch.schema.typed(entry.items)
+        except ItemsRefused:
+            _add_those_that_fit(batch, asked, entry.first, entry.objects())
+            continue
+        numbered = enumerate(typed, entry.first)
+        batch.items += [(offset, item) for offset, item in numbered if asked.start <= offset < asked.end]
+    if batch.aside and not asked.set_aside:
+        offset, error = min(batch.aside.items())
+        raise JobFailed(f"item {offset}: {error}")
+    return batch
+
+
+def _add_those_that_fit(batch: Batch, asked: ItemRange, first: int, objects: list[Item]) -> None:
+    from opendataflow.intake.refusals import ItemsRefused
+
+    for offset, one in enumerate(objects, first):
+        if not asked.start <= offset < asked.end:
+            continue
+        try:
+            batch.items += [(offset, item) for item in batch.schema.typed(json.dumps([one]).encode())]
+        except ItemsRefused as error:
+            batch.aside[offset] = f"it does not fit the stream's schema any more: {error}"
+
+
+# Items set aside, and a target that has the others --------------------------------------------------------------------
+def note_aside(spec: ChunkSpec, aside: Sequence[Any]) -> None:
+    """Write down what a run left out of what it is about to publish in a database.
+
+    Should it die before the store knows, the next run finds the rows there, and here what is not among them.
+    """
+    path = _note_path(spec)
+    if path is None:
+        return
+    if not aside:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        return
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(f"{path}.new", "w", encoding="utf-8") as file:
+        json.dump(aside, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(f"{path}.new", path)
+
+
+def recall_aside(spec: ChunkSpec) -> list[list[Any]]:
+    """What the run left out that published the batch in a database."""
+    path = _note_path(spec)
+    if path is None or not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as file:
+        return list(json.load(file))
+
+
+def _note_path(spec: ChunkSpec) -> str | None:
+    return os.path.join(spec.items.folder, "aside", f"{spec.dataid}.json") if spec.items is not None else None
+
+
+# Static sources -------------------------------------------------------------------------------------------------------
+class Statics:
+    """The static sources of the stream that this process serves, and the session in which they are kept."""
+
+    def __init__(self) -> None:
+        self._session: SparkSession | None = None
+        self._digest: str | None = None
+        self._frames: list[DataFrame] = []
+
+    def session(self, spark: SparkSession) -> SparkSession:
+        if self._session is None:
+            self._session = spark.newSession()
+        return self._session
+
+    def sources(self, spark: SparkSession, spec: ChunkSpec) -> list[DataFrame]:
+        """As they are in the store now; read anew only when one of them has another version."""
+        if self._digest != spec.inputs_digest or not spec.inputs_digest:
+            self.forget()
+            self._frames = [_kept(read_chunk(spark, place)) for place in spec.sources]
+            self._digest = spec.inputs_digest
+        return self._frames
+
+    def forget(self) -> None:
+        frames, self._frames, self._digest = self._frames, [], None
+        for frame in frames:
+            with contextlib.suppress(Exception):  # Spark's cache may have been cleared
+                frame.unpersist()
+
+    @contextlib.contextmanager
+    def others_cleared(self, spark: SparkSession) -> Iterator[None]:
+        """What a transformation cached is of no use to the next batch, and would be there for ever."""
+        before = _cached_entries(spark)
+        try:
+            yield
+        finally:
+            if _cached_entries(spark) > max(before, len(self._frames)):
+                self.forget()
+                spark.catalog.clearCache()
+
+
+statics = Statics()
+
+
+def _kept(df: DataFrame) -> DataFrame:
+    kept = df.persist()
+    kept.count()  # now, once, and not within the first batch that needs it
+    return kept
+
+
+def _cached_entries(spark: SparkSession) -> int:
+    return int(spark._jsparkSession.sharedState().cacheManager().numCachedEntries())
+
+
+# Items that fail ------------------------------------------------------------------------------------------------------
+def find_failing(
+    items: Sequence[tuple[int, Item]], run: Callable[[Sequence[tuple[int, Item]]], None],
+    told: Callable[[Exception], str],
+) -> dict[int, str] | None:  # fmt: skip
+    """The items that `run` fails on, with the reasons, found by halves; None when they are not to blame.
+
+    That is so when it fails without any item, too, or on very many. None may fail now: then it was a matter of time.
+    """
+    failing: dict[int, str] = {}
+
+    def search(part: Sequence[tuple[int, Item]]) -> None:
+        try:
+            run(part)
+        except Exception as error:
+            if len(part) == 1:
+                failing[part[0][0]] = told(error)
+                if len(failing) > MOST_ASIDE:
+                    raise _TooMany from error
+                return
+            middle = len(part) // 2
+            search(part[:middle])
+            search(part[middle:])
+
+    try:
+        run([])
+        search(items)
+    except Exception:  # noqa: BLE001  what the whole batch failed with is told instead
+        return None
+    return failing
+
+
+class _TooMany(Exception):
+    pass

@@ -1,0 +1,174 @@
+-- Streams on SQLite: who may send, batches by offsets and slots, items that were set aside.
+
+-- name: streams
+-- A stream is a job whose definition says so; its row here may still be missing.
+SELECT j.project, j.jobid, j.definition,
+       CASE WHEN j.paused_until IS NULL OR j.paused_until > :now THEN j.paused_by END, j.paused_until,
+       s.token_hash, coalesce(s.state, 'NEW'), coalesce(s.reason, ''), coalesce(s.accepted, 0), s.oldest_at, s.seen_at,
+       s.owner, s.sealed_to
+FROM job j LEFT JOIN stream s ON s.project = j.project AND s.jobid = j.jobid
+WHERE j.definition LIKE '%"stream": {%' AND (:project IS NULL OR j.project = :project) AND (:jobid IS NULL OR j.jobid = :jobid)
+ORDER BY j.project, j.jobid
+
+-- name: hold_stream
+-- Whoever changes where a stream stands waits here for the other.
+INSERT INTO stream (project, jobid) VALUES (:project, :jobid)
+ON CONFLICT (project, jobid) DO UPDATE SET state = stream.state
+
+-- name: set_token
+INSERT INTO stream (project, jobid, token_hash, token_at) VALUES (:project, :jobid, :token_hash, :now)
+ON CONFLICT (project, jobid) DO UPDATE SET token_hash = excluded.token_hash, token_at = excluded.token_at
+
+-- name: revoke_token
+UPDATE stream SET token_hash = NULL, token_at = NULL
+WHERE project = :project AND jobid = :jobid AND token_hash IS NOT NULL
+
+-- name: report
+INSERT INTO stream (project, jobid, state, reason, accepted, oldest_at, seen_at, owner)
+VALUES (:project, :jobid, :state, :reason, coalesce(:accepted, 0), :oldest_at, :now, :owner)
+ON CONFLICT (project, jobid) DO UPDATE
+SET state = excluded.state, reason = excluded.reason, accepted = coalesce(:accepted, stream.accepted),
+    oldest_at = excluded.oldest_at, seen_at = excluded.seen_at, owner = excluded.owner
+
+-- Batches -----------------------------------------------------------------------------------------------------------
+-- name: highest_complete
+-- From the end of the index: few rows are passed over, however long the stream has run.
+SELECT dataid FROM job_status
+WHERE project = :project AND jobid = :jobid AND status = 'COMPLETE' ORDER BY dataid DESC LIMIT 1
+
+-- name: open_batches
+-- Those that are not COMPLETE; each kind is found in an index that holds few.
+SELECT s.dataid, s.status, s.runid FROM job_status s
+WHERE s.project = :project AND s.jobid = :jobid AND s.status = 'FAILED'
+UNION ALL
+SELECT s.dataid, s.status, s.runid FROM job_status s
+WHERE s.project = :project AND s.jobid = :jobid AND s.status = 'RUNNING'
+UNION ALL
+SELECT s.dataid, s.status, s.runid FROM job_status s
+WHERE s.project = :project AND s.jobid = :jobid
+  AND (s.status = 'HOLD' OR (s.status IN ('PENDING', 'RESUBMIT') AND (s.waiting > 0 OR s.parked_until IS NOT NULL)))
+UNION ALL
+SELECT s.dataid, s.status, s.runid FROM job_status s
+WHERE s.project = :project AND s.jobid = :jobid
+  AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting <= 0 AND s.parked_until IS NULL
+ORDER BY 1
+
+-- name: overlapping
+SELECT s.dataid, s.status, s.runid, s.owner
+FROM stream_batch b JOIN job_status s ON s.project = b.project AND s.jobid = b.jobid AND s.dataid = b.dataid
+WHERE b.project = :project AND b.jobid = :jobid AND b.end_offset > :start AND b.start_offset < :end
+  AND b.dataid <> :dataid
+ORDER BY s.dataid
+
+-- name: delete_batch_row
+DELETE FROM job_status
+WHERE project = :project AND jobid = :jobid AND dataid = :dataid AND runid IS NULL AND status <> 'COMPLETE'
+
+-- name: delete_batch
+DELETE FROM stream_batch WHERE project = :project AND jobid = :jobid AND dataid = :dataid
+
+-- name: expect_batch
+INSERT INTO job_status (project, jobid, dataid, waiting, unmapped)
+SELECT project, jobid, :dataid, same_inputs, 0 FROM job WHERE project = :project AND jobid = :jobid
+ON CONFLICT (project, jobid, dataid) DO NOTHING
+
+-- name: put_batch
+INSERT INTO stream_batch (project, jobid, dataid, start_offset, end_offset, at, slot)
+VALUES (:project, :jobid, :dataid, :start, :end, :at, :slot)
+ON CONFLICT (project, jobid, dataid) DO UPDATE SET at = excluded.at, slot = excluded.slot
+
+-- name: batches_since
+SELECT b.dataid, b.slot
+FROM stream_batch b JOIN job_status s ON s.project = b.project AND s.jobid = b.jobid AND s.dataid = b.dataid
+WHERE b.project = :project AND b.jobid = :jobid AND b.end_offset > :offset
+ORDER BY b.end_offset
+
+-- name: newest_batches
+SELECT b.end_offset - b.start_offset, s.modified
+FROM stream_batch b JOIN job_status s ON s.project = b.project AND s.jobid = b.jobid AND s.dataid = b.dataid
+WHERE b.project = :project AND b.jobid = :jobid AND s.status = 'COMPLETE' AND s.modified >= :since
+ORDER BY b.end_offset DESC LIMIT :limit
+
+-- Seals -------------------------------------------------------------------------------------------------------------
+-- name: batches_of_slot
+SELECT dataid FROM stream_batch WHERE project = :project AND jobid = :jobid AND slot = :slot ORDER BY dataid
+
+-- name: due_slots
+SELECT b.slot
+FROM stream_batch b JOIN job_status s ON s.project = b.project AND s.jobid = b.jobid AND s.dataid = b.dataid
+WHERE b.project = :project AND b.jobid = :jobid AND b.slot < :upto
+  AND b.slot >= coalesce((SELECT sealed_to FROM stream WHERE project = :project AND jobid = :jobid), '')
+  AND NOT EXISTS (SELECT 1 FROM job_status d WHERE d.project = b.project AND d.jobid = :seal AND d.dataid = b.slot)
+GROUP BY b.slot HAVING count(*) = count(CASE WHEN s.status = 'COMPLETE' THEN 1 END)
+ORDER BY b.slot
+
+-- name: set_sealed_to
+UPDATE stream SET sealed_to = :slot
+WHERE project = :project AND jobid = :jobid AND (sealed_to IS NULL OR sealed_to < :slot)
+
+-- name: rows_of_slot
+SELECT sum(m.rows)
+FROM stream_batch b
+     JOIN datastatus c ON c.project = b.project AND c.datasetid = :live AND c.dataid = b.dataid AND c.locktype = 'OUT'
+                          AND c.reader = '' AND c.status = 'READY'
+     JOIN data_manifest m ON m.project = c.project AND m.datasetid = c.datasetid AND m.dataid = c.dataid
+                             AND m.version = c.version
+WHERE b.project = :project AND b.jobid = :jobid AND b.slot = :slot
+
+-- name: known_rows
+SELECT dataid FROM job_status WHERE project = :project AND jobid = :jobid AND dataid >= :slot ORDER BY dataid
+
+-- name: sealed_batches
+-- COMPLETE, of slots that are sealed and over for so long, but for the newest slot, and for what is being read.
+SELECT b.dataid
+FROM stream_batch b JOIN job_status s ON s.project = b.project AND s.jobid = b.jobid AND s.dataid = b.dataid
+     JOIN job_status d ON d.project = b.project AND d.jobid = :seal AND d.dataid = b.slot
+WHERE b.project = :project AND b.jobid = :jobid AND b.slot < :before
+  AND b.slot < (SELECT h.slot FROM stream_batch h
+                WHERE h.project = :project AND h.jobid = :jobid AND h.dataid = :highest)
+  AND s.status = 'COMPLETE' AND d.status = 'COMPLETE'
+  AND NOT EXISTS (SELECT 1 FROM datastatus r WHERE r.project = b.project AND r.datasetid = :live
+                                               AND r.dataid = b.dataid AND r.locktype = 'IN')
+ORDER BY b.dataid LIMIT :limit
+
+-- name: forget_batch
+-- One row of each slot stays: should somebody have the slot sealed again, it waits for what is gone, and is not made empty.
+DELETE FROM stream_batch
+WHERE project = :project AND jobid = :jobid AND dataid = :dataid
+  AND EXISTS (SELECT 1 FROM stream_batch o
+              WHERE o.project = :project AND o.jobid = :jobid AND o.slot = stream_batch.slot
+                AND o.dataid <> stream_batch.dataid)
+
+-- name: forget_row
+DELETE FROM job_status WHERE project = :project AND jobid = :jobid AND dataid = :dataid AND status = 'COMPLETE'
+
+-- name: forget_chunk
+DELETE FROM datastatus
+WHERE project = :project AND datasetid = :live AND dataid = :dataid AND locktype = 'OUT' AND status = 'READY'
+
+-- Items that were set aside -----------------------------------------------------------------------------------------
+-- name: clear_aside
+DELETE FROM stream_failed
+WHERE project = :project AND jobid = :jobid AND item_offset >= :start AND item_offset < :end AND replayed_at IS NULL
+
+-- name: put_aside
+INSERT INTO stream_failed (project, jobid, item_offset, at, runid, error, item)
+VALUES (:project, :jobid, :offset, :at, :runid, :error, :item)
+ON CONFLICT (project, jobid, item_offset) DO NOTHING
+
+-- name: failed_items
+SELECT item_offset, at, runid, error, item, replayed_at, replayed_as FROM stream_failed
+WHERE project = :project AND jobid = :jobid AND item_offset >= :first AND (replayed_at IS NULL OR :replayed = 1)
+ORDER BY item_offset LIMIT :limit
+
+-- name: failed_item
+SELECT item_offset, at, runid, error, item, replayed_at, replayed_as FROM stream_failed
+WHERE project = :project AND jobid = :jobid AND item_offset = :offset
+
+-- name: count_failed
+SELECT count(CASE WHEN replayed_at IS NULL THEN 1 END), count(replayed_at) FROM stream_failed
+WHERE project = :project AND jobid = :jobid AND item_offset < :committed
+
+-- name: mark_replayed
+UPDATE stream_failed SET replayed_at = :now, replayed_as = :replayed_as
+WHERE project = :project AND jobid = :jobid AND item_offset = :offset AND replayed_at IS NULL
