@@ -55,7 +55,7 @@ WHERE (s.status = 'HOLD' OR (s.status IN ('PENDING', 'RESUBMIT') AND (s.waiting 
 -- name: missing_shared
 -- Jobs whose every dataid waits for a chunk `full`, and how many do.
 SELECT j.project, j.jobid, l.dataset_project, l.datasetid, c.status, c.problem,
-       (SELECT count(*) FROM job_status s
+       (SELECT count(*) FROM job_status s INDEXED BY job_status_claimable
         WHERE s.project = j.project AND s.jobid = j.jobid
           AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting <= 0 AND s.parked_until IS NULL)
 FROM job j JOIN job_dataset l ON l.project = j.project AND l.jobid = j.jobid AND l.itemtype = 'IN' AND l.map = 'full'
@@ -65,7 +65,7 @@ WHERE j.shared_waiting > 0 AND c.status IS NOT 'READY' AND (:project IS NULL OR 
 
 -- name: paused_jobs
 SELECT j.project, j.jobid, j.paused_by,
-       (SELECT count(*) FROM job_status s
+       (SELECT count(*) FROM job_status s INDEXED BY job_status_claimable
         WHERE s.project = j.project AND s.jobid = j.jobid
           AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting <= 0 AND s.parked_until IS NULL)
 FROM job j
@@ -81,32 +81,32 @@ ORDER BY project, jobid
 
 -- What is open of a job, without looking at what is done -------------------------------------------------------------
 -- name: plan_counts
-SELECT 'ready', count(*) FROM job_status
+SELECT 'ready', count(*) FROM job_status INDEXED BY job_status_claimable
 WHERE project = :project AND jobid = :jobid
   AND status IN ('PENDING', 'RESUBMIT') AND waiting <= 0 AND parked_until IS NULL
 UNION ALL
-SELECT 'waiting', count(*) FROM job_status
+SELECT 'waiting', count(*) FROM job_status INDEXED BY job_status_blocked
 WHERE project = :project AND jobid = :jobid
   AND (status = 'HOLD' OR (status IN ('PENDING', 'RESUBMIT') AND (waiting > 0 OR parked_until IS NOT NULL)))
   AND status <> 'HOLD' AND waiting > 0
 UNION ALL
-SELECT 'parked', count(*) FROM job_status
+SELECT 'parked', count(*) FROM job_status INDEXED BY job_status_blocked
 WHERE project = :project AND jobid = :jobid
   AND (status = 'HOLD' OR (status IN ('PENDING', 'RESUBMIT') AND (waiting > 0 OR parked_until IS NOT NULL)))
   AND status <> 'HOLD' AND waiting <= 0
 UNION ALL
-SELECT 'held', count(*) FROM job_status
+SELECT 'held', count(*) FROM job_status INDEXED BY job_status_blocked
 WHERE project = :project AND jobid = :jobid
   AND (status = 'HOLD' OR (status IN ('PENDING', 'RESUBMIT') AND (waiting > 0 OR parked_until IS NOT NULL)))
   AND status = 'HOLD'
 UNION ALL
-SELECT 'retrying', count(*) FROM job_status
+SELECT 'retrying', count(*) FROM job_status INDEXED BY job_status_failed
 WHERE project = :project AND jobid = :jobid AND status = 'FAILED' AND parked_until IS NOT NULL
 UNION ALL
-SELECT 'failed', count(*) FROM job_status
+SELECT 'failed', count(*) FROM job_status INDEXED BY job_status_failed
 WHERE project = :project AND jobid = :jobid AND status = 'FAILED' AND parked_until IS NULL
 UNION ALL
-SELECT 'running', count(*) FROM job_status
+SELECT 'running', count(*) FROM job_status INDEXED BY job_status_running
 WHERE project = :project AND jobid = :jobid AND status = 'RUNNING'
 
 -- name: plan_limit
@@ -114,24 +114,24 @@ SELECT max_runs, CASE WHEN paused_until IS NULL OR paused_until > strftime('%Y-%
 WHERE project = :project AND jobid = :jobid
 
 -- name: plan_next
-SELECT dataid FROM job_status
+SELECT dataid FROM job_status INDEXED BY job_status_claimable
 WHERE project = :project AND jobid = :jobid
   AND status IN ('PENDING', 'RESUBMIT') AND waiting <= 0 AND parked_until IS NULL
 ORDER BY sortkey, dataid LIMIT :limit
 
 -- name: open_rows
-SELECT dataid, status, waiting, parked_until FROM job_status
+SELECT dataid, status, waiting, parked_until FROM job_status INDEXED BY job_status_claimable
 WHERE project = :project AND jobid = :jobid
   AND status IN ('PENDING', 'RESUBMIT') AND waiting <= 0 AND parked_until IS NULL
 UNION ALL
-SELECT dataid, status, waiting, parked_until FROM job_status
+SELECT dataid, status, waiting, parked_until FROM job_status INDEXED BY job_status_blocked
 WHERE project = :project AND jobid = :jobid
   AND (status = 'HOLD' OR (status IN ('PENDING', 'RESUBMIT') AND (waiting > 0 OR parked_until IS NOT NULL)))
 UNION ALL
-SELECT dataid, status, waiting, parked_until FROM job_status
+SELECT dataid, status, waiting, parked_until FROM job_status INDEXED BY job_status_failed
 WHERE project = :project AND jobid = :jobid AND status = 'FAILED'
 UNION ALL
-SELECT dataid, status, waiting, parked_until FROM job_status
+SELECT dataid, status, waiting, parked_until FROM job_status INDEXED BY job_status_running
 WHERE project = :project AND jobid = :jobid AND status = 'RUNNING'
 
 -- name: chunk_statuses
