@@ -112,7 +112,7 @@ def rate_of(name: str, script: str, chunks: int) -> float:
             **os.environ,
             "DAGSTER_HOME": folder, "DAGSTER_DISABLE_TELEMETRY": "1",
             "PREFECT_HOME": folder, "PREFECT_LOGGING_LEVEL": "ERROR", "DO_NOT_TRACK": "1",
-            "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+            "PREFECT_SERVER_ANALYTICS_ENABLED": "false", "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
         }  # fmt: skip
         done = subprocess.run(
             [python, "program.py", script, folder, str(chunks)],
