@@ -26,7 +26,7 @@ from measure import show, verdict
 from worker import Store
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "opendataflow" / "bench"
-PACKAGES = {"luigi": ["luigi>=3.6,<4"], "prefect": ["prefect>=3,<4"], "dagster": ["dagster>=1.9,<2"]}
+PACKAGES = {"luigi": ["luigi>=3.6,<4"], "prefect": ["prefect>=3,<4", "fastapi<0.120"], "dagster": ["dagster>=1.9,<2"]}
 OURS = "dataflow worker"
 
 LUIGI = """
@@ -112,7 +112,7 @@ def rate_of(name: str, script: str, chunks: int) -> float:
             **os.environ,
             "DAGSTER_HOME": folder, "DAGSTER_DISABLE_TELEMETRY": "1",
             "PREFECT_HOME": folder, "PREFECT_LOGGING_LEVEL": "ERROR", "DO_NOT_TRACK": "1",
-            "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+            "PREFECT_SERVER_ANALYTICS_ENABLED": "false", "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
         }  # fmt: skip
         done = subprocess.run(
             [python, "program.py", script, folder, str(chunks)],
@@ -138,7 +138,7 @@ def main() -> int:
         installed(name)
     rates: dict[str, list[float]] = {name: [] for name in (OURS, *PROGRAMS)}
     with tempfile.TemporaryDirectory(prefix="dataflow-bench-") as folder:
-        store = Store(Path(folder), "sqlite:///.dataflow/state.db", n=options.chunks * options.times)
+        store = Store(Path(folder), "sqlite:///.dataflow/state.db")
         for _ in range(options.times):
             store.make_ready(options.chunks)
             rates[OURS].append(store.work(1, options.slots))

@@ -31,7 +31,7 @@ c.execute("PRAGMA synchronous = FULL")
 q = lambda name, **p: c.execute(S[name], p)
 j = dict(project="bench", jobid="nop")
 q("get_store").fetchone(); q("find_job", **j).fetchone(); q("links_of", **j).fetchall()
-dataid = q("next_claimable", limit=1, offset=0, **j).fetchone()[0]
+dataid = q("next_claimable", limit=1, offset=0, ending=0, now=now, **j).fetchone()[0]
 i = [f[1:] for f in q("facts_of", dataid=dataid, **j).fetchall() if f[0] == "IN"]
 chunk = dict(project="bench", datasetid="shards", dataid=dataid); out = dict(chunk, datasetid="done")
 c.execute("BEGIN IMMEDIATE")
@@ -63,7 +63,7 @@ S = {sql!r}
 j = dict(project="bench", jobid="nop")
 q = lambda name, p: c.execute(S[name], p).fetchall()
 q("get_store", None); q("find_job", j); q("links_of", j)
-row = q("next_claimable", dict(j, limit=1, offset=0))[0]
+row = q("next_claimable", dict(j, limit=1, offset=0, ending=0))[0]
 i = [f[1:] for f in row[8] if f[0] == "IN"]
 ask = json.dumps([{{"question": "ready", "yes": True, "code": "", "evidence": "x" * 60}}] * 5)
 out = [["bench", "done", row[0]]]

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from opendataflow.domain.run import Ending
+from opendataflow.runner import openlineage
 from support.projects import Project
 
 PROJECT = """
@@ -167,3 +169,7 @@ def test_project_yml_names_a_url_or_a_file(lineage: Project) -> None:
     refused = lineage.dataflow("apply")
     assert refused.returncode == 2
     assert "give `url:` or `file:`" in refused.stderr
+
+
+def test_every_way_a_run_can_end_has_its_event() -> None:
+    assert set(openlineage._ENDS) == set(Ending)

@@ -72,7 +72,7 @@ def test_an_outage_heals_quietly(shop: Project) -> None:
     assert drain(shop) == [f"{job} {day}" for job in ("load", "mean", "show") for day in DAYS[:3]]
     gaps = shop.json("gaps", "feed")
     assert [(one["first"], one["last"], one["reason"]) for one in gaps] == [(DAYS[3], DAYS[3], "it has not arrived")]
-    assert "1 missing in 1 gaps" in shop.dataflow("gaps", "feed").stderr
+    assert "1 missing in 1 gap\n" in shop.dataflow("gaps", "feed").stderr
     # Something was wrong for half an hour. What would doing it all again mean?
     outage = ("--outage", now_window(), "--cascade")
     would = shop.json("what-if", "resubmit", *outage)
@@ -97,7 +97,7 @@ def test_an_outage_heals_quietly(shop: Project) -> None:
     assert len(shop.json("resubmit", "load", DAYS[2], "--all-downstream")) == 3
     assert sorted(shop.statuses("show").values()) == ["COMPLETE", "COMPLETE", "PENDING", "RESUBMIT"]
     plan = shop.dataflow("plan", "load", "--slots", "4").stdout
-    assert f"load: 1 ready to run: {DAYS[2]}" in plan
+    assert f"load: 1 is ready to run, first {DAYS[2]}" in plan
     assert "0.0% failed" in plan
 
 
@@ -111,6 +111,13 @@ def test_the_whole_outage_is_resubmitted_across_jobs(small_shop: Project) -> Non
     )
     assert len(drain(small_shop)) == 9
     assert small_shop.json("resubmit", "--outage", "2025-01-01T02:10..2025-01-01T03:40") == []
+    said = small_shop.dataflow("resubmit", "--outage", "2025-01-01T02:10..03:40").stderr
+    assert "the outage: 2025-01-01T02:10:00.000Z to 2025-01-01T03:40:00.000Z" in said
+    assert len(small_shop.json("resubmit", "--outage", "10m..now", "--dry-run")) == 9
+    for text, word in (("2999-01-01..2999-01-02", "has not begun yet"), ("now", "is not a window like 02:10..03:40")):
+        refused = small_shop.dataflow("resubmit", "--outage", text)
+        assert (refused.returncode, word in refused.stderr) == (2, True), refused.stderr
+    assert "job 'nope' is not registered" in small_shop.dataflow("resubmit", "nope").stderr
 
 
 def test_lineage_and_impact_are_told_and_drawn(small_shop: Project) -> None:
@@ -156,7 +163,7 @@ def test_cleaning_up_removes_old_logs_and_records_and_nothing_that_is_needed(sma
     assert small_shop.dataflow("db", "check").returncode == 0
 
 
-def test_an_outage_is_a_window_that_is_over() -> None:
+def test_an_outage_is_the_latest_window_that_has_begun() -> None:
     now = datetime.datetime.now(datetime.UTC)
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     minute = datetime.timedelta(minutes=1)
@@ -168,13 +175,15 @@ def test_an_outage_is_a_window_that_is_over() -> None:
     if earlier.date() == later.date() == now.date():  # not around midnight
         assert told(f"{earlier:%H:%M}..{earlier:%H:%M}")[1] == earlier
         start, end = told(f"00:00..{later:%H:%M}")
-        assert (start, end.date()) == (today - datetime.timedelta(days=1), (now - datetime.timedelta(days=1)).date())
+        assert (start, end.date()) == (today, now.date()), "who rounds its end up means today's"
+        assert told(f"{later:%H:%M}..23:59")[0].date() == (now - datetime.timedelta(days=1)).date()
+        assert told(f"{earlier:%H:%M}..now")[0] == told(f"{earlier:%H:%M}..")[0] == earlier
     start, end = told("23:50..00:20")
     assert end - start == 30 * minute
-    assert end <= now
+    assert start <= now
     assert told("2025-11-12T02:10..03:40") == told("2025-11-12T02:10Z..2025-11-12T03:40Z")
     assert told("2025-11-11..2025-11-12")[1] - told("2025-11-11..2025-11-12")[0] > datetime.timedelta(days=1.99)
-    for wrong in ("02:10", "02:10..", "..", "25:10..26:00", "2025-11-12..2025-11-11", "x..y"):
+    for wrong in ("02:10", "..", "2999-01-01..", "25:10..26:00", "2025-11-12..2025-11-11", "x..y"):
         with pytest.raises(UsageError):
             window(wrong)
 
@@ -186,7 +195,7 @@ def test_an_outage_is_a_window_that_is_over() -> None:
         (["resubmit", "load", "1", "--outage", "02:10..03:40"], "not both"),
         (["resubmit", "load", "1", "--cascade", "--all-downstream"], "not both"),
         (["what-if", "resubmit"], "which dataids?"),
-        (["gaps", "nothing"], "is not registered"),
+        (["gaps", "nothing"], "'nothing' is not registered as a job or a dataset; jobs are load"),
         (["lineage", "total"], "did you mean 'totals'?"),
         (["plan", "nobody"], "is not registered"),
         (["clean", "--older-than", "2999-01-01"], "a time that has passed"),

@@ -63,6 +63,7 @@ def test_a_pause_has_an_end_and_a_reason(sqlite_project: Project) -> None:
     both = chain.dataflow("run", "first")
     assert (both.returncode, "everything is paused by" in both.stderr) == (14, True)
     assert "everything is paused" in chain.dataflow("scale").stderr
+    assert {str(row["paused"]).partition(" by ")[0] for row in chain.json("scale")} == {"everything,"}
     why = chain.dataflow("why").stdout
     assert "PAUSED  everything/all: nothing is started: paused by" in why
     assert "next: `dataflow resume all`" in why
@@ -73,10 +74,55 @@ def test_a_pause_has_an_end_and_a_reason(sqlite_project: Project) -> None:
     assert told(chain, "resume", "first") == "first goes on\n"
 
 
+def test_a_pause_of_everything_is_seen_wherever_somebody_looks(chain: Project) -> None:
+    told(chain, "pause", "all", "--until", "2h", "--reason", "rebuild")
+    status = chain.dataflow("status").stdout.splitlines()[0]
+    assert status.startswith("everything is paused by ")
+    assert "rebuild until 20" in status
+    assert "`dataflow resume all` ends it" in status
+    shown = chain.json("status")
+    assert (shown["paused_by"].endswith(": rebuild"), shown["paused_until"][:2]) == (True, "20")
+    assert "everything is paused by" in told(chain, "status", "first")
+    for options in ((), ("--dry-run",), ("--json",)):
+        assert "everything is paused by" in told(chain, "tick", *options)
+    plan = chain.dataflow("plan", "first").stdout
+    assert "nothing starts: everything is paused by" in plan
+    assert "rebuild until 20" in plan
+    assert chain.json("plan", "first")["paused"] == "all"
+    (cause,) = chain.json("why")
+    assert (cause["cause"], cause["blocks"], cause["jobs"]) == ("PAUSED", 6, ["first", "second"])
+    told(chain, "resume", "all")
+    told(chain, "pause", "first", "--until", "2h")
+    assert "nothing starts: the job is held by" in chain.dataflow("plan", "first").stdout
+    assert chain.json("status")["paused_by"] is None
+    assert "paused" not in told(chain, "tick")
+
+
+def test_a_limit_of_0_says_what_lets_it_go_on(sqlite_project: Project) -> None:
+    chain = made_chain(sqlite_project)
+    assert chain.dataflow("run", "first", "--dataid", "1").returncode == 0
+    told(chain, "scale", "first", "0")
+    plan = chain.dataflow("plan", "first").stdout
+    assert "first: 2 are ready to run, first 2, 3\n" in plan
+    assert "nothing starts: the limit of first is 0; `dataflow scale first N` lets it go on" in plan
+    assert "The last run: " in plan
+    assert "not known" not in plan
+    why = chain.dataflow("why")
+    assert "LIMIT  first/all: nothing is started: the limit of first is 0" in why.stdout
+    assert "blocks 4 dataids of first, second" in why.stdout
+    assert "next: `dataflow scale first N`" in why.stdout
+    assert "1 cause, 4 dataids blocked by it" in why.stderr
+    assert chain.json("why", "first", "2")["fix"] == "nothing starts at a limit of 0: `dataflow scale first 1`"
+    told(chain, "scale", "first", "1")
+    assert "With 1 slot (no worker is live; see --slots): about" in chain.dataflow("plan", "first").stdout
+
+
 @pytest.mark.parametrize(
     ("argv", "word"),
     [
-        (("scale", "first", "many"), "'many' is no limit; give a number, or `default`"),
+        (("scale", "first", "many"), "'many' is no limit; give a number from 0 to 1,000,000, or `default`"),
+        (("scale", "first", "-1"), "'-1' is no limit; give a number from 0"),
+        (("scale", "first", "9" * 20), "is no limit; give a number from 0 to 1,000,000"),
         (("scale", "nobody", "2"), "job 'nobody' is not registered"),
         (("scale", "connection:nowhere", "2"), "no job uses a connection 'nowhere'"),
         (("scale", "nobody"), "there is no job or connection 'nobody'"),
@@ -102,6 +148,8 @@ def test_limits_declared_in_the_project_count(sqlite_project: Project) -> None:
     done = project.dataflow("run", "load")
     assert done.returncode == 14, done.stderr
     assert "0 runs over the connection db/dw are live and its limit is 0" in done.stderr
+    assert "next: `dataflow scale connection:db/dw N`" in project.dataflow("why").stdout
+    assert project.json("plan", "load")["limited_by"] == "connection:db/dw"
     told(project, "scale", "connection:db/dw", "1")
     assert project.dataflow("run", "load").returncode == 0
 
@@ -124,4 +172,19 @@ def test_workers_are_shown(sqlite_project: Project) -> None:
     listed = json.loads(sqlite_project.dataflow("workers", "--json").stdout)
     assert [(one["name"], one["slots"], one["is_gone"]) for one in listed] == [
         ("anna@etl-3:7", 4, True), ("carl@etl-4:7", 2, False)
+    ]  # fmt: skip
+
+
+def test_a_limit_set_by_hand_lifts_the_brake_and_what_became_of_it_is_shown(sqlite_project: Project) -> None:
+    chain = made_chain(sqlite_project)
+    chain.sql("UPDATE job SET braked_to = 1 WHERE jobid = 'first'")
+    assert (
+        told(chain, "scale", "first", "7", "--reason", "the source is well")
+        == "first: at most 7 at once; 0 running now\n"
+    )
+    shown = chain.dataflow("scale", "first").stdout
+    assert "the source is well" in shown
+    (row,) = chain.json("scale", "first")
+    assert [(one["what"], one["was"], one["becomes"]) for one in row["changes"]] == [
+        ("brake", "1", None), ("scale", None, "7"), ("brake", None, "1"),
     ]  # fmt: skip

@@ -141,6 +141,23 @@ def test_killed_workers_and_children_cost_nothing_but_time(project: Project, sta
     wait_until_gone(project)
 
 
+def test_a_script_that_is_away_for_a_while_costs_no_attempt(sqlite_project: Project, start_worker: Start) -> None:
+    path = one_job(sqlite_project, "sleep 0.1", partitions="{shards: 1..30}", settings="retries: {max: 3, backoff: 1s}")
+    worker = start_worker(sqlite_project, "--slots", "2")
+    wait_for(lambda: completed(sqlite_project) > 3, "it is at work")
+    path.rename(path.with_suffix(".away"))
+    time.sleep(1.5)
+    before = completed(sqlite_project)
+    path.with_suffix(".away").rename(path)
+    wait_for(lambda: completed(sqlite_project) == 30, "all are done")
+    worker.terminate()
+    _, _, err = end_of(worker)
+    assert before < 30
+    assert err.count("work: its script jobs/work.sh is gone; it waits until it is there again") == 1
+    bad = [message for status, message in runs(sqlite_project, "status", "message") if status != "COMPLETE"]
+    assert len(bad) <= 2, "only those that were being started in that very moment"
+
+
 def test_a_killed_guard_ends_its_child_and_the_slot_gets_another(sqlite_project: Project, start_worker: Start) -> None:
     one_job(sqlite_project, "[ -e healed ] || { echo $$ > pid; touch healed started; exec sleep 300; }")
     worker = start_worker(sqlite_project, "--slots", "1")

@@ -9,15 +9,17 @@ import psycopg
 import pytest
 from operating import CHAIN, ago, keys, ran, shift
 from test_cascade import made, made_chain
-from world import NO_PATH, NOW, World, job, registration
+from world import NO_PATH, NOW, YES, World, job, owner, registration
 
 from opendataflow.domain.dataset import Dataset
+from opendataflow.domain.questions import CODES, Answer, Question, Verdict
 from opendataflow.domain.run import Ending
 from opendataflow.errors import UsageError
-from opendataflow.store import operations, recovery, registry
+from opendataflow.store import operations, recovery, registry, workers
 from opendataflow.store.gaps import find_gaps
 from opendataflow.store.lineage import chunk_lineage, dataset_lineage, impact
 from opendataflow.store.statements import statements
+from opendataflow.store.stuck import count_behind_failed, count_retried
 from support.postgres import Server
 
 HOUR = 3600.0
@@ -97,6 +99,88 @@ def test_a_plan_says_how_many_and_how_long_by_the_latest_runs(world: World) -> N
     world.finish(live)
 
 
+def test_what_waits_for_something_that_failed_does_not_come_by_itself(world: World) -> None:
+    days = [f"2025-11-0{day}" for day in range(1, 4)]
+    scheme = {"daily": f"{days[0]}..{days[-1]}"}
+    world.apply(*CHAIN, job("pair", ["totals:window:2"], ["pairs"], partitions=scheme))
+    world.ready("orders", *days)
+    for jobid in ("report", "send", "pair"):
+        world.store.expect(world.store.get_job(jobid), days)
+    ran(world, "load", days[0])
+    ran(world, "load", days[1], Ending.FAILED)
+    behind = count_behind_failed(world.store, project="p")
+    assert behind == {("p", "report"): 1, ("p", "send"): 1, ("p", "pair"): 2}, "at a distance, and through a window"
+    told = recovery.plan(world.store, world.store.get_job("send"))
+    assert (told["waiting"], told["behind_failed"], told["seconds_all"]) == (2, 1, None)
+    assert count_behind_failed(world.store, project="p", limit=1) == {}
+    assert count_behind_failed(world.store, project="other") == {}
+    assert count_retried(world.store, project="p") == {}
+    world.sql("UPDATE job_status SET parked_until = '2999-01-01' WHERE status = 'FAILED'")
+    assert count_behind_failed(world.store, project="p") == {}, "it is tried again, and they may follow"
+    assert count_retried(world.store, project="p") == {("p", "load"): 1}
+
+
+def test_all_dataids_wait_for_a_shared_chunk_that_failed(world: World) -> None:
+    world.apply(job("rates", ["quotes"], ["table"]), job("load", ["orders", "table:full"], ["totals"]))
+    world.ready("quotes", "full")
+    world.ready("orders", "1", "2")
+    load = world.store.get_job("load")
+    told = recovery.plan(world.store, load)
+    assert (told["ready"], told["waiting"], told["next"]) == (0, 2, [])
+    ran(world, "rates", "full", Ending.FAILED)
+    told = recovery.plan(world.store, load)
+    assert (told["waiting"], told["behind_failed"]) == (0, 2)
+
+
+def test_a_plan_knows_pauses_limits_and_live_workers(world: World) -> None:
+    world.apply(job("load", ["orders"], ["totals"]))
+    load = world.store.get_job("load")
+    world.ready("orders", "1", "2")
+    ran(world, "load", "1")
+    told = recovery.plan(world.store, load)
+    assert (told["slots"], told["workers"], told["limit"], told["paused"]) == (1, 0, None, None)
+    workers.register_worker(world.store, owner("a"), slots=3)
+    workers.register_worker(world.store, owner("b"), slots=5, jobs=["other"])
+    assert recovery.plan(world.store, load)["slots"] == 3
+    assert recovery.plan(world.store, load, slots=7)["slots"] == 7
+    workers.set_limit(world.store, load, 0)
+    workers.pause(world.store, load, until=world.store.clock() + 60)
+    told = recovery.plan(world.store, load)
+    assert (told["limit"], told["limited_by"], told["seconds_ready"]) == (0, "load", None)
+    assert (told["paused"], told["paused_until"] is not None) == ("load", True)
+    workers.pause(world.store, None)
+    told = recovery.plan(world.store, load)
+    assert (told["paused"], told["paused_by"], told["paused_until"]) == ("all", "tests", None), "it lasts longer"
+
+
+def test_what_was_refused_for_good_says_what_somebody_must_do(world: World) -> None:
+    world.apply(job("load", ["orders"], ["totals"]))
+    load = world.store.get_job("load")
+    world.ready("orders", "1", "2", "3", "4")
+    for question, dataid, evidence in (
+        (Question.RIGHT, "1", "orders/1 changed after it was published: /data/1"),
+        (Question.RIGHT, "2", "orders/2: it was last written before 2 began"),
+        (Question.VALID, "3", "orders/3 has checks, but they were not passed on these data"),
+        (Question.SAFE, "4", "somebody reads it"),
+    ):
+        answer = Answer(question, False, evidence, CODES[question][0])
+        world.store.refuse(load, dataid, Verdict((YES.answers[0], answer)), park=True)
+    gaps = find_gaps(world.store, project="p", name="load")
+    right = (
+        "if these are the right data, declare them: `dataflow ready orders 1`; otherwise put the right ones there first"
+    )
+    checked = "have the data checked: `dataflow ready orders 3`"
+    assert [(one["first"], one["count"], one["reason"], one["next_step"]) for one in gaps] == [
+        ("1", 2, "was refused: WRONG_DATA", right), ("3", 1, "was refused: NOT_VALIDATED", checked),
+        ("4", 1, "is tried again by itself", ""),
+    ]  # fmt: skip
+    told = recovery.plan(world.store, load)
+    assert (told["ready"], told["parked"]) == (0, 1)
+    assert [(one["code"], one["count"], one["first"], one["next_step"]) for one in told["refused"]] == [
+        ("WRONG_DATA", 2, "1", right), ("NOT_VALIDATED", 1, "3", checked),
+    ]  # fmt: skip
+
+
 def test_gaps_are_ranges_with_their_reason(world: World) -> None:
     days = [f"2025-11-{day:02d}" for day in range(1, 8)]
     scheme = {"daily": f"{days[0]}..{days[-1]}"}
@@ -125,6 +209,8 @@ def test_gaps_are_ranges_with_their_reason(world: World) -> None:
     ]  # fmt: skip
     with pytest.raises(UsageError, match="did you mean 'totals'"):
         find_gaps(world.store, project="p", name="total")
+    with pytest.raises(UsageError, match="as a job or a dataset; jobs are load, datasets orders, totals"):
+        find_gaps(world.store, project="p", name="nope")
 
 
 # Lineage --------------------------------------------------------------------------------------------------------------
@@ -164,7 +250,8 @@ def test_history_is_cleaned_by_age_without_looking_at_what_is_younger(world: Wor
 LOOKS = {
     "operations": ["history_from", "outage_runs", "outage_blocked", "outage_published", "readers_of_chunk", "made_of",
                    "history_batch", "delete_old_history", "have_readers_follow"],
-    "overview": ["plan_counts", "plan_next", "open_rows", "chunk_statuses"],
+    "overview": ["plan_counts", "plan_next", "open_rows", "chunk_statuses", "parked_refusals", "behind_failed",
+                 "retried_jobs", "closed_jobs", "ready_jobs"],
     "published": ["logs_kept"],
 }  # fmt: skip
 GIVEN = {

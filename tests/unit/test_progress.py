@@ -3,7 +3,7 @@
 import pytest
 
 from opendataflow.domain.questions import Answer, Question, Verdict
-from opendataflow.runner.progress import Progress, duration, line
+from opendataflow.runner.progress import HeldUp, Progress, duration, line
 from opendataflow.runner.report import Codes
 from opendataflow.runner.runjob import Outcome
 
@@ -18,6 +18,21 @@ def test_the_rate_is_what_was_done_in_the_last_minute_and_says_when_it_is_over()
     for now in range(20, 120, 10):
         (row,) = progress.rows({"load": {"PENDING": 690, "RUNNING": 10, "COMPLETE": 300}}, now=float(now), brakes={})
     assert (row.rate, row.eta_seconds) == (0.0, None), "what was done before that minute counts no longer"
+
+
+def test_what_does_not_go_on_by_itself_is_neither_left_nor_counted_in_the_time() -> None:
+    progress, held_up = Progress(), HeldUp({"load": 2}, {"load": 40, "send": 9}, {"load": "the limit of load is 0"})
+    counts = {"load": {"PENDING": 50, "FAILED": 3}, "send": {"PENDING": 8}}
+    progress.rows(counts, now=0.0, brakes={}, held_up=held_up)
+    load, send = progress.rows(
+        {**counts, "load": {**counts["load"], "COMPLETE": 20}}, now=10.0, brakes={}, held_up=held_up
+    )
+    assert (load.left, load.blocked, load.failed, load.retrying, load.eta_seconds) == (10, 40, 1, 2, 5.0)
+    assert (send.left, send.blocked, send.eta_seconds) == (0, 8, None), "one more was seen than there are now"
+    assert line([load, send]) == (
+        "load: 20 done, 0 running, 1 failed, 2 to be retried, 10 left, 40 behind what failed, 2.0/s, done in 5 s, "
+        "the limit of load is 0; send: 0 done, 0 running, 8 behind what failed"
+    )
 
 
 def test_jobs_without_dataids_are_not_shown() -> None:

@@ -143,6 +143,8 @@ def choose(
         raise UsageError("give dataids, or --failed or --since, or --outage, not both")
     if (until or all_runs) and not since:
         raise UsageError("give the beginning of the window too: --since 2025-11-12T02:00, or --since 2h")
+    if job is not None:
+        store.get_job(job, project=found.project)
     if not (dataids or failed or since or outage is not None):
         whose = f" of {job}" if job else ""
         raise UsageError(f"which dataids{whose}? give some, or --failed, or --outage 02:10..03:40")
@@ -156,6 +158,7 @@ def choose(
         from opendataflow.store.recovery import find_outage
 
         start, end = window(outage)
+        say(f"the outage: {utc_text(start)} to {utc_text(end)}")
         reasons = find_outage(store, project=project, jobid=job, since=start, until=end)
         return Chosen(list(reasons), frozenset(set(JobStatus) - {JobStatus.HOLD}), reasons)
     is_failed = frozenset({JobStatus.FAILED})

@@ -1,7 +1,7 @@
 """Before something is done again: what is missing, what hangs on it, what would run, in which order, for how long."""
 
 import os
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,11 +18,15 @@ from opendataflow.cli.operate import (
     UntilFailed,
     choose,
 )
+from opendataflow.cli.output import number_of
+from opendataflow.cli.paused import until_text
 from opendataflow.cli.render import put, put_json, put_table, say
 from opendataflow.cli.runs import JobId, Json
 from opendataflow.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from opendataflow.domain.graph import Graph
 
 DatasetId = Annotated[str, typer.Argument(metavar="DATASET", help="The dataset; `other.orders`: another project's.")]
@@ -82,15 +86,19 @@ def what_if_resubmit(
     surely = sum(not one["if_changed"] for one in listed)
     steps = max((one["step"] for one in listed), default=0)
     may = f", and up to {len(listed) - surely} that read them" if surely < len(listed) else ""
-    say(f"{surely} would run{may}, in {steps} steps; nothing was changed" if listed else "nothing to do")
+    say(f"{surely} would run{may}, in {number_of(steps, 'step')}; nothing was changed" if listed else "nothing to do")
 
 
 def plan(
     job: JobId,
-    slots: Annotated[int, typer.Option(min=1, help="So many at a time; the job's own limit holds too.")] = 1,
+    slots: Annotated[
+        int | None, typer.Option(min=1, help="So many at a time; without it: the slots of the live workers, or 1.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """What would run of a job, how many, and how long that takes by its latest runs, before it is started.
+
+    Its limits hold too, and so do pauses; what waits for something that failed is not counted as coming.
 
     Example: dataflow plan load_orders --slots 10
     """
@@ -101,29 +109,71 @@ def plan(
     if as_json:
         put_json(told)
         return
-    first = f": {', '.join(told['next'])}{' …' if told['ready'] > len(told['next']) else ''}" if told["next"] else ""
-    put(f"{job}: {told['ready']} ready to run{first}")
-    for name, meaning in (
-        ("waiting", "wait for inputs"), ("parked", "were refused and are tried again by themselves"),
-        ("retrying", "failed and are tried again by themselves"), ("running", "run now"), ("held", "are on HOLD"),
-        ("failed", f"are FAILED and stay so until `dataflow resubmit {job} --failed`"),
-    ):  # fmt: skip
-        if told[name]:
-            put(f"  {told[name]} {meaning}")
-    if told["paused_by"]:
-        put(f"  nothing starts: the job is held by {told['paused_by']}")
-    if told["limit"] is not None:
-        put(f"  at most {told['limit']} at a time, by its limit")
+    first = f", first {', '.join(told['next'])}{' …' if told['ready'] > len(told['next']) else ''}"
+    put(f"{job}: {_many(told['ready'], 'is', 'are')} ready to run{first if told['next'] else ''}")
+    for text in (*_not_ready(job, told), *_gates(told)):
+        put(f"  {text}")
     if told["runs"]:
-        rate = f"{told['failure_rate']:.1%} failed"
         took = "none was complete" if told["median_seconds"] is None else (
             f"{_duration(told['median_seconds'])} in the middle, nine of ten within {_duration(told['p90_seconds'])}"
         )  # fmt: skip
-        put(f"The last {told['runs']} runs: {took}; {rate}")
+        runs = "The last run" if told["runs"] == 1 else f"The last {told['runs']} runs"
+        put(f"{runs}: {took}; {told['failure_rate']:.1%} failed")
+    _put_estimate(told)
+
+
+def _many(count: int, one: str, more: str) -> str:
+    return f"{count} {one if count == 1 else more}"
+
+
+def _not_ready(job: str, told: dict[str, Any]) -> "Iterator[str]":
+    for name, one, more in (
+        ("waiting", "waits for inputs", "wait for inputs"),
+        ("behind_failed", "waits for what failed; see `dataflow why`", "wait for what failed; see `dataflow why`"),
+        ("parked", "was refused and is tried again by itself", "were refused and are tried again by themselves"),
+        ("retrying", "failed and is tried again by itself", "failed and are tried again by themselves"),
+        ("running", "runs now", "run now"), ("held", "is on HOLD", "are on HOLD"),
+    ):  # fmt: skip
+        if told[name]:
+            yield _many(told[name], one, more)
+    for refused in told["refused"]:
+        many = _many(refused["count"], "was refused and waits", "were refused and wait")
+        yield f"{many} for somebody: {refused['code']}; next for {refused['first']}: {refused['next_step']}"
+    if told["failed"]:
+        stays = _many(told["failed"], "is FAILED and stays so", "are FAILED and stay so")
+        yield f"{stays} until `dataflow resubmit {job} --failed`"
+
+
+def _gates(told: dict[str, Any]) -> "Iterator[str]":
+    """What stands between the job and its next run."""
+    if told["paused"]:
+        what = "everything is paused" if told["paused"] == "all" else "the job is held"
+        ends = f"`dataflow resume {told['paused']}` ends it"
+        yield f"nothing starts: {what} by {told['paused_by']}{until_text(told['paused_until'])}; {ends}"
+    if told["limit"] == 0:
+        name = told["limited_by"]
+        yield f"nothing starts: the limit of {name} is 0; `dataflow scale {name} N` lets it go on"
+    elif told["limit"] is not None:
+        yield f"at most {told['limit']} at a time, by the limit of {told['limited_by']}"
+
+
+def _put_estimate(told: dict[str, Any]) -> None:
     if told["seconds_ready"] is None:
-        put("How long it takes is not known: none of its runs was complete")
+        if told["limit"] != 0:
+            none = "it has not run yet" if not told["runs"] else "none of its runs was complete"
+            put(f"How long it takes is not known: {none}")
         return
-    put(f"With {slots} slots: about {_duration(told['seconds_ready'])} for what is ready now")
+    if not told["seconds_all"]:
+        return
+    slots = number_of(told["slots"], "slot")
+    if told["workers"]:
+        slots += f" of {number_of(told['workers'], 'live worker')}"
+    elif told["workers"] == 0:
+        slots += " (no worker is live; see --slots)"
+    if not told["ready"]:
+        put(f"With {slots}: about {_duration(told['seconds_all'])} for what waits, once it can run")
+        return
+    put(f"With {slots}: about {_duration(told['seconds_ready'])} for what is ready now")
     if told["seconds_all"] != told["seconds_ready"]:
         put(f"  and {_duration(told['seconds_all'])} with what waits, once it can run")
 
@@ -133,6 +183,8 @@ def gaps(
     as_json: Json = False,
 ) -> None:
     """What should be there by now and is not: dataids of datasets that are not READY, or of a job that are not done.
+
+    With the reason, and the next step where somebody must take one.
 
     Examples: dataflow gaps;  dataflow gaps orders --json
     """
@@ -145,14 +197,14 @@ def gaps(
         return
     put_table(
         "",
-        ("", "from", "to", "number", "status", "because"),
+        ("", "from", "to", "number", "status", "because", "next step"),
         [
             (one.get("dataset") or one["job"], one["first"], one["last"], one["count"],
-             "nothing" if one["status"] == "GAP" else one["status"], one["reason"])
+             "nothing" if one["status"] == "GAP" else one["status"], one["reason"], one["next_step"])
             for one in told
         ],
     )  # fmt: skip
-    say(f"{sum(one['count'] for one in told)} missing in {len(told)} gaps" if told else "no gaps")
+    say(f"{sum(one['count'] for one in told)} missing in {number_of(len(told), 'gap')}" if told else "no gaps")
 
 
 def lineage(
@@ -212,7 +264,8 @@ def impact(
     for line in tree(graph, upstream=False):
         put(line)
     jobs = sum(node.kind == "job" for node in graph.nodes.values())
-    say(f"{jobs} dataids of jobs, {len(graph.nodes) - jobs - 1} chunks hang on it")
+    chunks = len(graph.nodes) - jobs - 1
+    say(f"{number_of(jobs, 'dataid')} of jobs, {_many(chunks, 'chunk hangs', 'chunks hang')} on it")
 
 
 def _put_graph(graph: "Graph", drawing: str | None, *, as_dot: bool, as_json: bool) -> bool:
@@ -227,7 +280,7 @@ def _put_graph(graph: "Graph", drawing: str | None, *, as_dot: bool, as_json: bo
                 file.write(svg(graph))
         except OSError as error:
             raise UsageError(f"{drawing} cannot be written: {error.strerror}") from error
-        say(f"drew {len(graph.nodes)} boxes into {os.path.abspath(drawing)}")
+        say(f"drew {_many(len(graph.nodes), 'box', 'boxes')} into {os.path.abspath(drawing)}")
     if as_json:
         put_json(graph.as_json())
     elif as_dot:

@@ -45,36 +45,39 @@ def moment(text: str, *, end: bool = False) -> float:
 
 
 def window(text: str) -> tuple[float, float]:
-    """Beginning and end of `02:10..03:40` (UTC; the latest such window that is over), or of two full times."""
+    """Beginning and end of `02:10..03:40` (UTC; the latest that has begun), of two full times, or `02:10..now`."""
     first, dots, last = (part.strip() for part in text.partition(".."))
-    if not (first and dots and last):
-        told = f"{text!r} is not a window like 02:10..03:40 or 2025-11-12T02:10..2025-11-12T03:40"
+    if not (first and dots):
+        told = f"{text!r} is not a window like 02:10..03:40, 02:10..now or 2025-11-12T02:10..2025-11-12T03:40"
         raise UsageError(told)
-    if _CLOCK.fullmatch(last):
-        first_day = None if _CLOCK.fullmatch(first) else datetime.datetime.fromtimestamp(moment(first), datetime.UTC)
-        end = _at_clock(last, first_day or datetime.datetime.now(datetime.UTC))
-        if first_day is None and end > time.time():
-            end -= _UNITS["d"]
+    now = time.time()
+    is_clock = (_CLOCK.fullmatch(first) is not None, _CLOCK.fullmatch(last) is not None)
+    if is_clock == (False, True):
+        start = moment(first)
+        end = _at_clock(last, start)
+    elif is_clock[0]:
+        end = now if is_clock[1] or last in ("", "now") else moment(last, end=True)
+        start = _at_clock(first, end)
+        start -= _UNITS["d"] if start > end else 0
+        if is_clock[1]:  # its end may still lie ahead: whoever types it at 03:30 means this night
+            end = _at_clock(last, start)
+            end += _UNITS["d"] if end < start else 0  # 23:50..00:20
     else:
-        end = moment(last, end=True)
-    start = (
-        _at_clock(first, datetime.datetime.fromtimestamp(end, datetime.UTC))
-        if _CLOCK.fullmatch(first)
-        else moment(first)
-    )
-    if _CLOCK.fullmatch(first) and start > end:  # 23:50..00:20
-        start -= _UNITS["d"]
+        start, end = moment(first), now if last in ("", "now") else moment(last, end=True)
     if start > end:
         raise UsageError(f"the window {text!r} ends before it begins")
+    if start > now:
+        raise UsageError(f"the window {text!r} has not begun yet")
     return start, end
 
 
-def _at_clock(text: str, day: datetime.datetime) -> float:
+def _at_clock(text: str, on: float) -> float:
+    """That time of day, on the day of the moment (UTC)."""
     try:
         at = datetime.time.fromisoformat(text if len(text.partition(":")[0]) == 2 else f"0{text}")
     except ValueError:
         raise UsageError(f"{text!r} is not a time of day like 02:10") from None
-    return datetime.datetime.combine(day.date(), at, datetime.UTC).timestamp()
+    return datetime.datetime.combine(datetime.datetime.fromtimestamp(on, datetime.UTC), at, datetime.UTC).timestamp()
 
 
 def _utc(text: str | None) -> str | None:

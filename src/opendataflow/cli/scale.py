@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 ALL = "all"
 DEFAULT = "default"
+MOST = 1_000_000
+CHANGES = 20  # of a job's limits that are shown
 CONNECTION = "connection:"
 _FROM_NOW = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|w)")
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
@@ -28,7 +30,8 @@ JobOrAll = Annotated[str, typer.Argument(help="The job's id, or `all` for every 
 
 
 def add_to(app: typer.Typer) -> None:
-    for command in (scale, pause, resume, workers):
+    app.command(context_settings={"ignore_unknown_options": True})(scale)  # `-1` is a bad limit, not an option
+    for command in (pause, resume, workers):
         app.command()(command)
 
 
@@ -45,7 +48,8 @@ def scale(
 ) -> None:
     """Say how many runs of a job, or over a connection to a database, may be live at once; alone: list the limits.
 
-    It counts for every worker on every host from the next claim on. What runs goes on; 0 lets nothing more start.
+    It counts for every worker on every host from the next claim on. What runs goes on; 0 lets nothing more start. A
+    brake on the job is lifted. With a job and no number: its limits, and what became of them.
 
     Examples: dataflow scale load_orders 20;  dataflow scale connection:crm.internal/crm 4 --reason "month's end";
     dataflow scale load_orders default;  dataflow scale
@@ -74,8 +78,10 @@ def scale(
 def _limit(text: str) -> int | None:
     if text == DEFAULT:
         return None
-    if not text.isdecimal():
-        raise UsageError(f"{text!r} is no limit; give a number, or `default` for what project.yml declares")
+    if not text.isdecimal() or int(text) > MOST:
+        raise UsageError(
+            f"{text!r} is no limit; give a number from 0 to {MOST:,}, or `default` for what project.yml declares"
+        )
     return int(text)
 
 
@@ -110,14 +116,29 @@ def _put_limits(store: "LoopStore", found: "Address", what: str | None, *, as_js
     rows = [row for row in _rows(store, found) if what in (None, row["job"])]
     if what is not None and not rows:
         raise UsageError(f"there is no job or connection {what!r}; `dataflow scale` lists them")
-    if as_json:
-        put_json(rows)
-        return
     by, until = find_pause_of_all(store)
+    changes = _changes(store, found, what) if what is not None else []
+    if as_json:
+        everything = f"everything, {_pause_text(by, until)}" if by is not None else None
+        rows = [{**row, "paused": row["paused"] or everything} for row in rows]
+        put_json([{**row, "changes": changes} for row in rows] if what is not None else rows)
+        return
     if by is not None:
         say(f"everything is paused {_pause_text(by, until)}; `dataflow resume all` ends it")
     columns = ("job", "declared", "scaled", "braked", "limit", "running", "paused")
     put_table("", columns, [tuple(row[column] for column in columns) for row in rows])
+    if changes:
+        names = ("at", "what", "was", "becomes", "reason", "actor")
+        put_table("What became of them", names, [tuple(one[name] for name in names) for one in changes])
+
+
+def _changes(store: "LoopStore", found: "Address", what: str) -> list[dict[str, Any]]:
+    """The latest changes of a job's or a connection's limits, with their reasons."""
+    from opendataflow.store.workers import list_changes
+
+    if what.startswith(CONNECTION):
+        return list_changes(store, connection=what.removeprefix(CONNECTION), limit=CHANGES)
+    return list_changes(store, job=store.get_job(what, project=found.project), limit=CHANGES)
 
 
 def _pause_text(by: str | None, until: str | None) -> str | None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opendataflow.cli.opened import address, opened, project_address
+from opendataflow.cli.output import number_of
+from opendataflow.cli.paused import pause_of_all
 from opendataflow.cli.render import put, put_grid, put_json, put_table, say
 from opendataflow.errors import UsageError
 
@@ -60,11 +62,14 @@ def status(
 ) -> None:
     """Where everything stands: counts, a grid of the latest slots, and gaps; or one job or dataset, dataid by dataid.
 
+    On top: who has paused everything, if anybody has.
+
     Examples: dataflow status;  dataflow status load_orders --status FAILED --json;  dataflow status flights
     """
     from opendataflow.domain.chunk import ChunkStatus
     from opendataflow.domain.job import JobStatus
     from opendataflow.store.overview import overview
+    from opendataflow.store.workers import find_pause_of_all
 
     known = dict.fromkeys([*JobStatus, *ChunkStatus])
     if only is not None and only not in known:
@@ -72,14 +77,19 @@ def status(
     found = address()
     store = opened(found)
     if name is not None or only is not None:
+        if pause := pause_of_all(store):
+            say(pause)
         _status_of(store, found.project, name, only, limit, as_json)
         return
     told = overview(store, project=found.project, columns=max(columns, 1))
     streams = _streams(store, found)
     if as_json:
+        by, until = find_pause_of_all(store)
         told["streams"] = [one._asdict() for one in streams]
-        put_json(told)
+        put_json({"paused_by": by, "paused_until": until, **told})
         return
+    if pause := pause_of_all(store):
+        put(pause)
     _put_counts("Jobs", told["jobs"], ["PENDING", "RUNNING", "EXPIRED", "COMPLETE", "FAILED", "RESUBMIT", "HOLD"])
     _put_counts("Datasets", told["datasets"], ["PENDING", "RUNNING", "READY", "FAILED", "RESUBMIT", "HOLD"])
     if streams:
@@ -144,7 +154,7 @@ def _status_of(
         "",
         columns,
         [
-            (r["jobid"], r["dataid"], r["status"], f"{r['waiting']} inputs" if r["waiting"] > 0 else "",
+            (r["jobid"], r["dataid"], r["status"], number_of(r["waiting"], "input") if r["waiting"] > 0 else "",
              r["attempts"] or "", r["runid"], r["owner"], r["modified"])
             for r in rows
         ],
@@ -243,9 +253,11 @@ def _why_all(store: "LoopStore", found: "Address", as_json: bool) -> None:
         several = f" and {len(one['dataids']) - 1} more" if len(one["dataids"]) > 1 else ""
         put(f"{one['cause']}  {one['name']}/{one['dataids'][0]}{several}: {one['reason']}")
         if one["blocks"]:
-            put(f"    blocks {one['blocks']} dataids of {', '.join(one['jobs'][:8])}{' …' * (len(one['jobs']) > 8)}")
+            jobs = f"{', '.join(one['jobs'][:8])}{' …' * (len(one['jobs']) > 8)}"
+            put(f"    blocks {number_of(one['blocks'], 'dataid')} of {jobs}")
         put(f"    next: {one['fix']}")
-    say(f"{len(told)} causes, {sum(one['blocks'] for one in told)} dataids blocked by them")
+    blocks = number_of(sum(one["blocks"] for one in told), "dataid")
+    say(f"{number_of(len(told), 'cause')}, {blocks} blocked by {'it' if len(told) == 1 else 'them'}")
 
 
 def _run_row(run: dict[str, Any]) -> tuple[Any, ...]:

@@ -22,7 +22,7 @@ def tick(
 
     Arrived files are taken in, slots of clocks are opened, lost runs are recovered; then every job of the project runs
     on the dataids that are ready, producers before consumers. Many ticks at once never run a dataid twice. Exit 0 when
-    nothing failed; what waits for its inputs is no failure.
+    nothing failed; what waits for its inputs or is paused is no failure.
 
     Example: */5 * * * *  cd /srv/warehouse && dataflow tick
     """
@@ -30,6 +30,8 @@ def tick(
 
     guard = Guard()  # forked while this process has nothing open
     from opendataflow.cli.opened import address, opened
+    from opendataflow.cli.output import number_of
+    from opendataflow.cli.paused import pause_of_all
     from opendataflow.runner.report import line
     from opendataflow.runner.supervise import Signals
     from opendataflow.runner.tick import make_all_due
@@ -37,6 +39,8 @@ def tick(
 
     found = address()
     store = opened(found)
+    if pause := pause_of_all(store):
+        say(pause)
     if dry_run:
         able = []
         for project, jobid in make_all_due(store, found, say=say):
@@ -48,7 +52,7 @@ def tick(
         else:
             for one in able:
                 put(f"{one['jobid']}/{one['dataid']}")
-            say(f"{len(able)} dataids could run now")
+            say(f"{number_of(len(able), 'dataid')} could run now")
         return 0
     signals = Signals()
     code = ran = failed = 0
@@ -68,5 +72,6 @@ def tick(
     if signals.received is not None:
         return 128 + signals.received
     if not as_json:
-        say(f"{ran} runs, {failed} of them failed; see `dataflow why`" if failed else f"{ran} runs, none failed")
+        failures = f"{failed} of them failed; see `dataflow why`" if failed else "none failed"
+        say(f"{number_of(ran, 'run')}, {failures}")
     return code

@@ -3,14 +3,18 @@
 import json
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from opendataflow.cli.output import number_of
+from opendataflow.cli.paused import pause_of_all, until_text
 from opendataflow.cli.render import STYLES, put, say
 from opendataflow.errors import StoreUnavailable
-from opendataflow.runner.progress import Progress, Row, duration, line
+from opendataflow.runner.progress import NOTHING, HeldUp, Progress, Row, duration, line
 from opendataflow.runner.report import line as outcome_line
 from opendataflow.runner.runjob import Outcome
 from opendataflow.store.loop import LoopStore
+from opendataflow.store.stuck import count_behind_failed, count_retried, list_closed
 from opendataflow.store.tally import counts
 from opendataflow.store.workers import list_limits
 
@@ -19,7 +23,11 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 Key = tuple[str, str]
+T = TypeVar("T")
 LIVE_SECONDS, LINE_SECONDS = 1.0, 10.0  # between two looks at the counts
+HELD_SECONDS = 10.0  # between two looks at what does not go on by itself, also while nothing runs
+HELD_SHARE = 20  # and so many times as long as such a look took
+HELD_ROWS = 5_000  # failed and waiting ones that it looks at: some hundredths of a second
 
 
 class Lines:
@@ -33,6 +41,8 @@ class Lines:
         self._next = time.monotonic() + min(self.every_seconds, 3.0)
         self._was_busy = True
         self._shown = ""
+        self._held_up, self._pause = NOTHING, ""
+        self._next_held = 0.0
         self._ran = self._failed = 0
 
     def say(self, text: str) -> None:
@@ -55,31 +65,59 @@ class Lines:
         self.say(f"{key[1]} {becomes}: {reason}")
 
     def refresh(self, store: LoopStore, *, running: int, slots: int, is_busy: bool) -> None:
-        now = time.monotonic()
-        if now < self._next or not (is_busy or self._was_busy):
+        now, is_resting = time.monotonic(), not (is_busy or self._was_busy)
+        if now < (self._next_held if is_resting else self._next):
             return
-        self._next, self._was_busy = now + self.every_seconds, is_busy
+        before = self._pause, self._held_up.reasons
+        self._was_busy = is_busy
+        if not is_resting:
+            self._next = now + self.every_seconds
         try:
-            self.show(self._rows(store, now), running=running, slots=slots)
+            if now >= self._next_held:
+                self._look_what_is_held_up(store)
+            if not is_resting or before != (self._pause, self._held_up.reasons):
+                self.show(self._rows(store, now), running=running, slots=slots)
         except StoreUnavailable:
             pass  # the worker itself says so
 
     def show(self, rows: list[Row], *, running: int, slots: int) -> None:
-        told = line(rows)
+        told = "; ".join(text for text in (line(rows), self._pause) if text)
         if told and told != self._shown:
             self._shown = told
-            self.say(f"{running} of {slots} slots; {told}")
+            self.say(f"{running} of {number_of(slots, 'slot')}; {told}")
+
+    def _look_what_is_held_up(self, store: LoopStore) -> None:
+        started, project = time.monotonic(), self._project
+        self._next_held = started + HELD_SECONDS
+        self._pause = pause_of_all(store)
+        reasons = {
+            limit[:2]: f"paused by {limit.paused_by}{until_text(limit.paused_until)}"
+            for limit in list_limits(store, project=project)
+            if limit.paused_by is not None
+        }
+        for one in list_closed(store, project=project):
+            reasons.setdefault((one.project, one.jobid), f"the limit of {one.limit_of} is 0")
+        blocked = count_behind_failed(store, project=project, limit=HELD_ROWS)
+        retrying = count_retried(store, project=project)
+        self._held_up = HeldUp(_named(retrying), _named(blocked), _named(reasons))
+        self._next_held += HELD_SHARE * (time.monotonic() - started)
 
     def _rows(self, store: LoopStore, now: float) -> list[Row]:
         found = counts(store, project=self._project)["jobs"]
         if self._jobs:
             found = {name: of for name, of in found.items() if name.rpartition(".")[2] in self._jobs}
         limits = list_limits(store, project=self._project)
-        brakes = {limit.jobid: limit.braked_to for limit in limits if limit.braked_to is not None}
-        return self._progress.rows(found, now=now, brakes=brakes)
+        brakes = _named({limit[:2]: limit.braked_to for limit in limits if limit.braked_to is not None})
+        return self._progress.rows(found, now=now, brakes=brakes, held_up=self._held_up)
 
     def close(self) -> None:
-        self.say(f"{self._ran} runs here, " + (f"{self._failed} of them failed" if self._failed else "none failed"))
+        failures = f"{self._failed} of them failed" if self._failed else "none failed"
+        self.say(f"{number_of(self._ran, 'run')} here, {failures}")
+
+
+def _named(of: Mapping[Key, T]) -> dict[str, T]:
+    """By the names that the counts have: with their project where there are several."""
+    return {name: value for (project, jobid), value in of.items() for name in (jobid, f"{project}.{jobid}")}
 
 
 class Events(Lines):
@@ -97,7 +135,8 @@ class Events(Lines):
         self._put("limit", project=key[0], jobid=key[1], braked_to=limit, reason=reason)
 
     def show(self, rows: list[Row], *, running: int, slots: int) -> None:
-        self._put("progress", running=running, slots=slots, jobs=[row._asdict() for row in rows])
+        jobs = [row._asdict() for row in rows]
+        self._put("progress", running=running, slots=slots, paused=self._pause or None, jobs=jobs)
 
     @staticmethod
     def _put(event: str, **fields: Any) -> None:
@@ -130,7 +169,7 @@ class Table(Lines):
         if self._live is None:
             self._live = Live(console=Console(stderr=True), auto_refresh=False, redirect_stdout=False)
             self._live.start()
-        self._live.update(_table(rows, running=running, slots=slots), refresh=True)
+        self._live.update(_table(rows, running=running, slots=slots, pause=self._pause), refresh=True)
 
     def close(self) -> None:
         if self._live is not None:
@@ -139,18 +178,26 @@ class Table(Lines):
         super().close()
 
 
-def _table(rows: list[Row], *, running: int, slots: int) -> "RenderableType":
+def _table(rows: list[Row], *, running: int, slots: int, pause: str) -> "RenderableType":
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    table = RichTable(
-        title=f"{running} of {slots} slots at work here", title_justify="left", box=SIMPLE_HEAD, pad_edge=False
-    )
+    title = Text(f"{running} of {number_of(slots, 'slot')} at work here")
+    title.append(f"; {pause}" if pause else "", style=STYLES["HOLD"])
+    table = RichTable(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("job")
-    for name in ("done", "running", "failed", "held", "left", "per second", "done in", "braked to"):
-        table.add_column(name, justify="right")
-    for row in rows:
+    heads = ["done", "running", "failed", "held", "left", "per second", "done in", "braked to"]
+    extra = [
+        (head, [str(getattr(row, name) or "") for row in rows], style)
+        for head, name, style in (
+            ("to retry", "retrying", "RESUBMIT"), ("behind failed", "blocked", "FAILED"), ("", "reason", "HOLD")
+        )
+        if any(getattr(row, name) for row in rows)
+    ]  # fmt: skip
+    for name in (*heads, *(head for head, *_ in extra)):
+        table.add_column(name, justify="right" if name else "left")
+    for number, row in enumerate(rows):
         rate = f"{row.rate:.1f}" if row.rate > 0 else ""
         eta = duration(row.eta_seconds) if row.eta_seconds is not None else ""
         cells = [
@@ -162,6 +209,7 @@ def _table(rows: list[Row], *, running: int, slots: int) -> "RenderableType":
             (rate, ""),
             (eta, ""),
             ("" if row.braked_to is None else str(row.braked_to), STYLES["RESUBMIT"]),
+            *((texts[number], STYLES[style]) for _, texts, style in extra),
         ]
         table.add_row(row.job, *(Text(text, style=style) for text, style in cells))
     return table

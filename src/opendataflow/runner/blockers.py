@@ -1,21 +1,23 @@
 """Everything that failed or is blocked, by what is at the root of it: one cause, one command, many dataids."""
 
-import json
 from collections import defaultdict
 from typing import Any, NamedTuple
 
+from opendataflow.domain.refusals import find_refusal
 from opendataflow.store.loop import LoopStore
 from opendataflow.store.rows import Row
+from opendataflow.store.stuck import Closed, list_closed
 from opendataflow.store.workers import find_pause_of_all
 
 LIMIT = 100_000  # rows that are looked at; more than that is told as "and more"
 Key = tuple[str, str, str]  # project, job or dataset, dataid
+EVERYTHING = ("", "everything", "all")
 
 
 class Root(NamedTuple):
     """What must be mended: `name` is a job or a dataset."""
 
-    kind: str  # FAILED, HOLD, PAUSED, RUNNING, NOT_RUN, REJECTED, MISSING, or a refusal's code
+    kind: str  # FAILED, HOLD, PAUSED, LIMIT, RUNNING, NOT_RUN, REJECTED, MISSING, or a refusal's code
     project: str
     name: str
 
@@ -30,22 +32,25 @@ def blockers(store: LoopStore, *, project: str | None) -> list[dict[str, Any]]:
         at_root[root][where] = reason
         if where != key:
             blocked[root][key] = None
-    for root, where, reason, number in facts.shared():
-        at_root[root][where] = reason
-        blocked[root].update({(where[0], f"{number} of {where[1]}", ""): None} if number else {})
-    told = [_tell(root, causes, list(blocked[root]), facts) for root, causes in at_root.items()]
+    whole: dict[Root, dict[tuple[str, str], int]] = defaultdict(dict)  # jobs whose every dataid is blocked: how many
+    for root, where, reason, number, job in facts.shared():
+        at_root[root].setdefault(where, reason)
+        whole[root] |= {job: number} if number else {}
+    told = [_tell(root, causes, list(blocked[root]), whole[root], facts) for root, causes in at_root.items()]
     return sorted(told, key=lambda one: (-one["blocks"], -len(one["dataids"]), one["name"]))
 
 
-def _tell(root: Root, causes: dict[Key, str], blocked: list[Key], facts: "_Facts") -> dict[str, Any]:
+def _tell(
+    root: Root, causes: dict[Key, str], blocked: list[Key], whole: dict[tuple[str, str], int], facts: "_Facts"
+) -> dict[str, Any]:
     dataids = [key[2] for key in causes]
     return {
         "cause": root.kind,
         "name": root.name,
         "dataids": dataids,
         "reason": next(iter(causes.values())),
-        "blocks": len(blocked),
-        "jobs": sorted({key[1] for key in blocked}),
+        "blocks": len(blocked) + sum(whole.values()),
+        "jobs": sorted({key[1] for key in (*blocked, *whole)}),
         "fix": _fix(root, dataids, root.name in facts.scanned),
     }
 
@@ -63,6 +68,8 @@ def _fix(root: Root, dataids: list[str], can_scan: bool) -> str:
             return "`dataflow resume all`"
         case "PAUSED":
             return f"`dataflow release {root.name}`"
+        case "LIMIT":
+            return f"`dataflow scale {root.name} N`"
         case "RUNNING":
             return f"wait for it: `dataflow runs {root.name} --status RUNNING`"
         case "NOT_RUN":
@@ -90,6 +97,8 @@ class _Facts:
         for row in self._read("missing_inputs"):
             self._missing[row[0], row[1], row[2]].append(row)
         self._paused = {(row[0], row[1]): row for row in self._read("paused_jobs")}
+        self._closed = {(one.project, one.jobid): one for one in list_closed(store, project=project)}
+        self._all_paused = find_pause_of_all(store)
         self._made_by: dict[tuple[str, str], str] = {}
         self.scanned: set[str] = set()
         for owner, datasetid, _, _, producer in self._read("datasets"):
@@ -120,7 +129,7 @@ class _Facts:
             if problem:
                 return Root("REJECTED", owner, datasetid), where, f"{datasetid}/{of_dataid} was rejected: {problem}"
             return Root("MISSING", owner, datasetid), where, f"{datasetid}/{of_dataid} is {status or 'not there yet'}"
-        code, evidence = _refusal(row[6])
+        code, evidence = find_refusal(row[6]) or ("", "")
         if row[5] is not None:
             return Root(code or "PARKED", project, jobid), key, f"{evidence}; parked until {row[5]}"
         return Root(code or "PENDING", project, jobid), key, evidence or "its inputs are being counted"
@@ -132,13 +141,23 @@ class _Facts:
             return Root("RUNNING", project, jobid), key, f"{jobid}/{dataid} is RUNNING by {running[3]}"
         paused = self._paused.get((project, jobid))
         if paused is not None:
-            return Root("PAUSED", project, jobid), key, f"{jobid} is held by {paused[2]}"
+            return Root("PAUSED", project, jobid), (project, jobid, "all"), _held(paused)
+        if self._all_paused[0] is not None:
+            return self._everything()
+        closed = self._closed.get((project, jobid))
+        if closed is not None:
+            return _closed(closed)
         return Root("NOT_RUN", project, jobid), key, f"{jobid}/{dataid} has not run yet"
 
-    def shared(self) -> list[tuple[Root, Key, str, int]]:
-        """What holds up whole jobs: chunks `full` that are not READY, and people."""
+    def _everything(self) -> tuple[Root, Key, str]:
+        by, until = self._all_paused
+        reason = f"nothing is started: paused by {by}, until {until or 'somebody resumes it'}"
+        return Root("PAUSED", "", "everything"), EVERYTHING, reason
+
+    def shared(self) -> list[tuple[Root, Key, str, int, tuple[str, str]]]:
+        """What holds up whole jobs, and how many dataids of which: chunks `full` that are not READY, people, limits."""
         found = []
-        for _, jobid, owner, datasetid, status, problem, number in self._read("missing_shared"):
+        for project, jobid, owner, datasetid, status, problem, number in self._read("missing_shared"):
             producer = self._made_by.get((owner, datasetid))
             if producer is not None:
                 root, where, reason = self.root((owner, producer, "full"), frozenset())
@@ -150,20 +169,22 @@ class _Facts:
                 )
                 root, where = Root(kind, owner, datasetid), (owner, datasetid, "full")
                 reason = f"{datasetid}/full {text}, and every dataid of {jobid} reads it"
-            found.append((root, where, reason, number))
+            found.append((root, where, reason, number, (project, jobid)))
         for (project, jobid), row in self._paused.items():
-            found.append(
-                (Root("PAUSED", project, jobid), (project, jobid, "all"), f"{jobid} is held by {row[2]}", row[3])
-            )
-        by, until = find_pause_of_all(self._store)
-        if by is not None:
-            reason = f"nothing is started: paused by {by}, until {until or 'somebody resumes it'}"
-            found.append((Root("PAUSED", "", "everything"), ("", "everything", "all"), reason, 0))
+            root = Root("PAUSED", project, jobid)
+            found.append((root, (project, jobid, "all"), _held(row), row[3], (project, jobid)))
+        found += [(*_closed(one), one.ready, job) for job, one in self._closed.items() if one.ready]
+        if self._all_paused[0] is not None:
+            ready = [((row[0], row[1]), row[2]) for row in self._read("ready_jobs")]
+            found += [(*self._everything(), number, job) for job, number in ready or [(EVERYTHING[:2], 0)]]
         return found
 
 
-def _refusal(text: Any) -> tuple[str, str]:
-    for answer in json.loads(text) if text else []:
-        if not answer["yes"] and answer["code"]:
-            return str(answer["code"]), str(answer["evidence"])
-    return "", ""
+def _held(row: Row) -> str:
+    return f"{row[1]} is held by {row[2]}" + (f" until {row[4]}" if row[4] else "")
+
+
+def _closed(one: Closed) -> tuple[Root, Key, str]:
+    project = "" if one.connection else one.project
+    reason = f"nothing is started: the limit of {one.limit_of} is 0"
+    return Root("LIMIT", project, one.limit_of), (project, one.limit_of, "all"), reason

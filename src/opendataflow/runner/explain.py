@@ -4,8 +4,9 @@ import datetime
 import json
 from typing import Any
 
-from opendataflow.domain.job import Candidate, Job, JobStatus
+from opendataflow.domain.job import Candidate, Job, JobStatus, Limit
 from opendataflow.domain.questions import Question, Verdict
+from opendataflow.domain.refusals import next_step, scaled_name
 from opendataflow.domain.streams import find_settings
 from opendataflow.domain.tables import find_table
 from opendataflow.errors import UsageError
@@ -74,11 +75,6 @@ def _fix(job: Job, candidate: Candidate, verdict: Verdict | None) -> str:
     if refusal.question is Question.RIGHT and candidate.earlier not in (None, dataid):
         return f"`dataflow why {jobid} {candidate.earlier}`"
     chunk = next((one for one in candidate.inputs if str(one.key) in refusal.evidence), None)
-    ready = f"`dataflow ready {chunk.key.datasetid} {chunk.key.dataid}`" if chunk else "`dataflow ready DATASET DATAID`"
-    if refusal.question is Question.RIGHT:
-        return f"if these are the right data, declare them: {ready}; otherwise put the right ones there first"
-    if refusal.question is Question.VALID:
-        return f"have the data checked: {ready}"
     if refusal.question is Question.SAFE:
         if candidate.paused_by:
             return f"`dataflow release {jobid}`"
@@ -86,11 +82,16 @@ def _fix(job: Job, candidate: Candidate, verdict: Verdict | None) -> str:
             return f"`dataflow release {jobid} {dataid}`"
         if candidate.pauses:
             return "`dataflow resume all`"
-        if full := next((one for one in candidate.limits or () if one.running >= one.max_runs), None):
-            name = full.name if full.kind == "job" else f"connection:{full.name}"
-            return f"wait for a run to end, or `dataflow scale {name} {full.max_runs + 1}`"
+        full = [one for one in candidate.limits or () if one.running >= one.max_runs]
+        if full:
+            return _fix_full(min(full, key=lambda one: one.max_runs))
         return "wait for the run that is in the way, or look at it with `dataflow runs --status RUNNING`"
-    return "put the data where it belongs, or declare its place with `dataflow ready … --location`"
+    return next_step(refusal.question, *(chunk.key[1:] if chunk else ()))
+
+
+def _fix_full(limit: Limit) -> str:
+    scale = f"`dataflow scale {scaled_name(limit)} {limit.max_runs + 1}`"
+    return f"wait for a run to end, or {scale}" if limit.max_runs else f"nothing starts at a limit of 0: {scale}"
 
 
 def _fix_missing(job: Job, candidate: Candidate) -> str:

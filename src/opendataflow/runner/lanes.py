@@ -30,9 +30,10 @@ class Lane:
 
     def __init__(
         self, job: Job, make_work: Callable[[LoopStore], Work], store: LoopStore, *,
-        passwords: dict[tuple[str, str], str], cwd: str,
+        passwords: dict[tuple[str, str], str], cwd: str, script: str,
     ) -> None:  # fmt: skip
         self.job, self.make_work, self.passwords, self.cwd = job, make_work, passwords, cwd
+        self._script, self.is_missed = script, False
         self.work = make_work(store)
         self.environment = common_environment(os.environ, job=job, store_id=store.store_id, passwords=passwords)
         self.ahead: deque[Candidate] = deque()
@@ -46,6 +47,11 @@ class Lane:
 
     def wake(self) -> None:
         self.asleep_until = 0.0
+
+    @property
+    def can_start(self) -> bool:
+        """False while its script is not there, as in the middle of a deployment."""
+        return os.access(self._script, os.X_OK)
 
     def missed(self) -> None:
         """A claim failed: what was seen is out of date. Those that want the same make way for each other."""
@@ -75,8 +81,8 @@ class Share(NamedTuple):
 class Lanes:
     """Whoever picks goes round: every job that has work gets its turn, the lowest dataid of each first."""
 
-    def __init__(self, store: LoopStore, *, slots: int, put_aside: PutAside) -> None:
-        self._store, self._put_aside = store, put_aside
+    def __init__(self, store: LoopStore, *, slots: int, put_aside: PutAside, say: Callable[[str], None]) -> None:
+        self._store, self._put_aside, self._say = store, put_aside, say
         self._ahead = max(AHEAD, 2 * slots)
         self._lanes: dict[Key, Lane] = {}
         self._order: deque[Lane] = deque()
@@ -111,9 +117,11 @@ class Lanes:
             lane.wake()
 
     def sleep(self) -> None:
-        """There was no news: what was not claimable is not claimable now."""
+        """There was no news: what was not claimable is not claimable now. That a script is back is no news."""
         until = time.monotonic() + LOOK_AGAIN_SECONDS
         for lane in self._order:
+            if lane.is_missed:
+                continue
             lane.asleep_until = max(lane.asleep_until, until)
 
     def ended(self, key: Key) -> None:
@@ -186,6 +194,14 @@ class Lanes:
         self.had_misses = True
 
     def _next(self, lane: Lane, now: float) -> Pick | None:
+        if not lane.can_start:
+            if not lane.is_missed:
+                self._say(f"{lane.job.jobid}: its script {lane.job.script} is gone; it waits until it is there again")
+            lane.is_missed = True
+            lane.ahead.clear()
+            lane.asleep_until = now + LOOK_AGAIN_SECONDS
+            return None
+        lane.is_missed = False
         while lane.ahead:
             candidate = lane.ahead.popleft()
             verdict = prepare(lane.job, candidate)

@@ -30,7 +30,10 @@ ENDPOINT = "api/v1/lineage"
 NAMESPACE = "opendataflow"
 QUEUE_BYTES = 32 * 1024 * 1024
 INPUTS = 200  # chunks of one run that are named; a rollup of a year is fine
-_ENDS = {Ending.COMPLETE: "COMPLETE", Ending.FAILED: "FAIL", Ending.DIED: "FAIL", Ending.HANDED_BACK: "ABORT"}
+_ENDS = {
+    Ending.COMPLETE: "COMPLETE", Ending.FAILED: "FAIL", Ending.GIVEN_UP: "FAIL", Ending.DIED: "FAIL",
+    Ending.HANDED_BACK: "ABORT",
+}  # fmt: skip
 _RUNS = uuid.UUID("6f9f7a44-6c3c-5d5e-9a52-0c5f4f1f6d10")
 
 
@@ -111,7 +114,7 @@ class Lineage:
         except Exception as error:  # noqa: BLE001  a lineage that cannot be told never fails a run
             if not self._has_complained:
                 self._has_complained = True
-                self._say(f"OpenLineage: events are not kept: {error}")
+                self._say(f"OpenLineage: events are not kept: {type(error).__name__}: {error}")
 
     def _tell(
         self, kind: str, claim: Claim, facets: dict[str, Any], job: Job, candidate: Candidate,

@@ -26,6 +26,8 @@ ARRIVAL_SECONDS, ARRIVAL_IDLE_SECONDS = (
     5.0,
 )  # between two looks for files, where a dataset says how its files arrive
 REGISTRY_SECONDS, REGISTRY_IDLE_SECONDS = 5.0, 60.0  # between two looks whether the jobs are still the same
+EACH = 5  # chunks that arrived at once are named one by one up to so many
+_READY = " READY"
 _MARKS = ('"arrival"', '"url')
 
 
@@ -156,10 +158,23 @@ class Upkeep:
         said: set[str] = set()
         for project, datasets in self._waited_for.items():
             take_in_datasets(self._store, datasets, self._roots[project], say=said.add)
-        for text in sorted(said - self._told):
+        new = sorted(said - self._told)
+        for text in _summed_up(new):
             self._say(text)
-            self.may_have_work = True
+        self.may_have_work |= bool(new)
         self._told = said
+
+
+def _summed_up(texts: list[str]) -> list[str]:
+    """What was taken in, of each dataset in one line where it is much; all else as it is."""
+    arrived: dict[str, list[str]] = {}
+    for text in texts:
+        name, slash, dataid = text.removesuffix(_READY).partition("/")
+        if slash and text.endswith(_READY):
+            arrived.setdefault(name, []).append(dataid)
+    many = {name: dataids for name, dataids in arrived.items() if len(dataids) > EACH}
+    told = [text for text in texts if not (text.endswith(_READY) and text.partition("/")[0] in many)]
+    return told + [f"{name}: {len(ids)} have arrived, {ids[0]} … {ids[-1]}" for name, ids in many.items()]
 
 
 class _Hand:

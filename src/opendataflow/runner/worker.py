@@ -1,5 +1,6 @@
 """A worker: whatever is ready, of all jobs; scripts in its slots, pipelines beside them; until it is told to stop."""
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
@@ -63,7 +64,7 @@ class Worker:
         self._name = own_name()
         slots = [Slot(guard, self._new_runner) for guard in guards]
         self._runner = slots[0].runner
-        self._lanes = Lanes(store, slots=len(slots), put_aside=self._runner.put_aside)
+        self._lanes = Lanes(store, slots=len(slots), put_aside=self._runner.put_aside, say=view.say)
         self._auditor = Auditor(self._open_store)
         self._loop = SlotsLoop(
             store, signals, slots, self._lanes, self._auditor, say=view.say,
@@ -244,7 +245,7 @@ class Worker:
         try:
             for job in self._upkeep.jobs:
                 key = (job.project, job.jobid)
-                why = self._not_started.get(key) or self._runner.find_work(job, None)
+                why = self._not_started.get(key) or self._obstacle(job) or self._runner.find_work(job, None)
                 if not isinstance(why, Outcome):
                     self._wake()
                     return False
@@ -261,6 +262,13 @@ class Worker:
         for why in found:
             self._codes.add(why)
         return True
+
+    def _obstacle(self, job: Job) -> Outcome | None:
+        lane = self._lanes.find(job[:2])
+        if lane is None or lane.can_start:
+            return None
+        told = f"its script {job.script} is gone; put it back"
+        return Outcome(ConfigurationError.exit_code, "NOT_STARTED", job.jobid, None, told)
 
     # The jobs ---------------------------------------------------------------------------------------------------
     def _take_jobs(self) -> None:
@@ -284,7 +292,11 @@ class Worker:
             return known
         try:
             passwords = find_passwords(link.dataset for link in job.links)
-            lane = Lane(job, self._work_of(job), self._store, passwords=passwords, cwd=self._asked.cwd or job.home)
+            script = self._script_of(job)
+            lane = Lane(
+                job, self._work_of(job, script), self._store, passwords=passwords, cwd=self._asked.cwd or job.home,
+                script=script,
+            )  # fmt: skip
         except (ConfigurationError, SecretError) as error:
             outcome = Outcome(error.exit_code, "NOT_STARTED", job.jobid, None, str(error))
             self._not_started[job[:2]] = outcome
@@ -292,12 +304,13 @@ class Worker:
             return None
         return lane
 
-    def _work_of(self, job: Job) -> Callable[[LoopStore], Work]:
+    @staticmethod
+    def _script_of(job: Job) -> str:
         if job.script is None:
             raise ConfigurationError(f"job {job.jobid} names no script; give `script:` in project.yml")
-        import os
+        return get_script(os.path.join(job.home, job.script))
 
-        script = get_script(os.path.join(job.home, job.script))
+    def _work_of(self, job: Job, script: str) -> Callable[[LoopStore], Work]:
         return lambda store: script_work(job, script, list(self._asked.args), store=store, say=self._view.say)
 
     @property

@@ -7,6 +7,7 @@ from typing import Any
 
 from opendataflow.domain.job import Job, JobStatus
 from opendataflow.domain.partitions import natural_key
+from opendataflow.domain.refusals import find_refusal, scaled_name
 from opendataflow.store.loop import LoopStore
 from opendataflow.store.operations import (
     FILE,
@@ -20,10 +21,13 @@ from opendataflow.store.operations import (
     list_runs,
     reader,
 )
-from opendataflow.store.rows import Row, utc_text
+from opendataflow.store.rows import Row, new_gates, utc_text
+from opendataflow.store.stuck import count_behind_failed
+from opendataflow.store.workers import list_workers
 
 LOOKED_AT = 500  # runs from which a plan learns how long one takes
 SHOWN = 5
+LAST = "~"  # after every time
 _BEGUN = frozenset({JobStatus.COMPLETE, JobStatus.FAILED, JobStatus.RUNNING})
 _BAD = ("FAILED", "LOST")
 
@@ -103,20 +107,51 @@ def in_order(store: LoopStore, done: list[dict[str, Any]]) -> list[dict[str, Any
 
 
 # How long -------------------------------------------------------------------------------------------------------------
-def plan(store: LoopStore, job: Job, *, slots: int) -> dict[str, Any]:
-    """What would run of the job, how many, and how long that takes, by its latest runs. Changes nothing."""
+def plan(store: LoopStore, job: Job, *, slots: int | None = None) -> dict[str, Any]:
+    """What would run of the job, how many, and how long that takes, by its latest runs. Changes nothing.
+
+    Without `slots`: those of the live workers that serve the job, or one.
+    """
     of_job = {"project": job.project, "jobid": job.jobid}
-    counts = {str(name): int(number) for name, number in store.read("plan_counts", of_job, file="overview")}
-    limit, paused_by = store.read("plan_limit", of_job, file="overview")[0]
+    counts = _open_counts(store, job)
     first = [str(row[0]) for row in store.read("plan_next", {**of_job, "limit": SHOWN}, file="overview")]
+    pauses, limits = new_gates(store.read("gates_of", {**of_job, "now": store.time()}))
+    pause = max(pauses, key=lambda one: one.until or LAST, default=None)
+    tightest = min(limits, key=lambda one: one.max_runs, default=None)
+    serving = [one for one in list_workers(store) if not one.is_gone and (not one.jobs or job.jobid in one.jobs)]
+    chosen = slots if slots is not None else sum(one.slots for one in serving) or 1
+    width = chosen if tightest is None else min(chosen, tightest.max_runs)
     past = learn(store, job)
-    width = slots if limit is None else min(slots, int(limit))
-    everything = counts["ready"] + counts["waiting"] + counts["parked"] + counts["retrying"]
+    everything = sum(counts[name] for name in ("ready", "waiting", "parked", "retrying"))
     return {
-        "jobid": job.jobid, "slots": slots, "limit": limit, "paused_by": paused_by, **counts, "next": first, **past,
+        "jobid": job.jobid, "slots": chosen, "workers": len(serving) if slots is None else None,
+        "limit": tightest and tightest.max_runs, "limited_by": tightest and scaled_name(tightest),
+        "paused_by": pause and pause.by, "paused_until": pause and pause.until,
+        "paused": pause and (pause.jobid or "all"), **counts, "next": first[: counts["ready"]], **past,
         "seconds_ready": _estimate(counts["ready"], width, past, job),
         "seconds_all": _estimate(everything, width, past, job),
     }  # fmt: skip
+
+
+def _open_counts(store: LoopStore, job: Job) -> dict[str, Any]:
+    """What is not done of the job, by what it waits for; `refused`: until somebody acts, by the reason."""
+    of_job = {"project": job.project, "jobid": job.jobid}
+    counts: dict[str, Any] = {str(name): int(n) for name, n in store.read("plan_counts", of_job, file="overview")}
+    if store.read("plan_shared", of_job, file="overview")[0][0] > 0:
+        counts |= {"waiting": counts["waiting"] + counts["ready"], "ready": 0}
+    behind = (
+        count_behind_failed(store, project=job.project).get((job.project, job.jobid), 0) if counts["waiting"] else 0
+    )
+    counts["behind_failed"] = min(behind, counts["waiting"])
+    counts["waiting"] -= counts["behind_failed"]
+    refused: dict[str, dict[str, Any]] = {}
+    for dataid, text in store.read("parked_refusals", of_job, file="overview") if counts["parked"] else []:
+        refusal = find_refusal(text)
+        if refusal is not None and refusal.needs_a_person:
+            first = {"code": refusal.code, "count": 0, "first": str(dataid), "next_step": refusal.next_step}
+            refused.setdefault(refusal.code, first)["count"] += 1
+    counts["parked"] = max(0, counts["parked"] - sum(one["count"] for one in refused.values()))
+    return {**counts, "refused": list(refused.values())}
 
 
 def learn(store: LoopStore, job: Job) -> dict[str, Any]:

@@ -118,12 +118,15 @@ def list_connections(store: LoopStore) -> list[ConnectionLimits]:
 def set_limit(store: LoopStore, of: Job | str, max_runs: int | None, *, reason: str = "") -> None:
     """At most so many live runs of the job, or over the connection of this name; None: as it is declared.
 
-    What runs goes on. When this returns, no claim that knew only the limit before is under way.
+    What runs goes on. A brake is lifted: a person has decided. When this returns, no claim that knew only the limit
+    before is under way.
     """
     if max_runs is not None and max_runs < 0:
         raise UsageError(f"a limit is 0 or more, not {max_runs}")
     if isinstance(of, Job):
-        _change(store, reason, ("scale_job", {"project": of.project, "jobid": of.jobid, "max_runs": max_runs}))
+        job = {"project": of.project, "jobid": of.jobid}
+        unbraked = {**job, "max_runs": None, "was": None, "whatever": True}
+        _change(store, reason, ("scale_job", {**job, "max_runs": max_runs}), ("brake_job", unbraked))
         return
     known = [one.name for one in list_connections(store)]
     if of not in known:

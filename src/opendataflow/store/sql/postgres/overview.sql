@@ -67,9 +67,29 @@ WHERE j.shared_waiting > 0 AND c.status IS DISTINCT FROM 'READY' AND (%(project)
 SELECT j.project, j.jobid, j.paused_by,
        (SELECT count(*) FROM job_status s
         WHERE s.project = j.project AND s.jobid = j.jobid
-          AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting <= 0 AND s.parked_until IS NULL)
+          AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting <= 0 AND s.parked_until IS NULL),
+       j.paused_until
 FROM job j
 WHERE j.paused_by IS NOT NULL AND (j.paused_until IS NULL OR j.paused_until > clock_timestamp()) AND (%(project)s::text IS NULL OR j.project = %(project)s)
+
+-- name: closed_jobs
+-- Jobs of which nothing starts because a limit is 0: their own (no name), or a connection's; and how many could run.
+SELECT j.project, j.jobid, z.name,
+       (SELECT count(*) FROM job_status s
+        WHERE s.project = j.project AND s.jobid = j.jobid
+          AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting <= 0 AND s.parked_until IS NULL)
+FROM job j JOIN (SELECT project, jobid, '' AS name FROM job WHERE max_runs = 0
+                 UNION ALL
+                 SELECT u.project, u.jobid, c.name FROM connection_limit c JOIN job_connection u ON u.name = c.name
+                 WHERE c.max_runs = 0) z ON z.project = j.project AND z.jobid = j.jobid
+WHERE (%(project)s::text IS NULL OR j.project = %(project)s)
+
+-- name: ready_jobs
+-- How many dataids of each job could run.
+SELECT project, jobid, count(*) FROM job_status
+WHERE status IN ('PENDING', 'RESUBMIT') AND waiting <= 0 AND parked_until IS NULL
+  AND (%(project)s::text IS NULL OR project = %(project)s)
+GROUP BY project, jobid
 
 -- name: all_links
 SELECT project, jobid, itemtype, dataset_project, datasetid FROM job_dataset
@@ -109,9 +129,15 @@ UNION ALL
 SELECT 'running', count(*) FROM job_status
 WHERE project = %(project)s AND jobid = %(jobid)s AND status = 'RUNNING'
 
--- name: plan_limit
-SELECT max_runs, CASE WHEN paused_until IS NULL OR paused_until > clock_timestamp() THEN paused_by END FROM job
+-- name: plan_shared
+SELECT shared_waiting FROM job WHERE project = %(project)s AND jobid = %(jobid)s
+
+-- name: parked_refusals
+SELECT dataid, refusal::text FROM job_status
 WHERE project = %(project)s AND jobid = %(jobid)s
+  AND (status = 'HOLD' OR (status IN ('PENDING', 'RESUBMIT') AND (waiting > 0 OR parked_until IS NOT NULL)))
+  AND status <> 'HOLD' AND waiting <= 0
+ORDER BY sortkey, dataid
 
 -- name: plan_next
 SELECT dataid FROM job_status
@@ -120,20 +146,57 @@ WHERE project = %(project)s AND jobid = %(jobid)s
 ORDER BY sortkey, dataid LIMIT %(limit)s
 
 -- name: open_rows
-SELECT dataid, status, waiting, parked_until FROM job_status
+SELECT dataid, status, waiting, parked_until, refusal::text FROM job_status
 WHERE project = %(project)s AND jobid = %(jobid)s
   AND status IN ('PENDING', 'RESUBMIT') AND waiting <= 0 AND parked_until IS NULL
 UNION ALL
-SELECT dataid, status, waiting, parked_until FROM job_status
+SELECT dataid, status, waiting, parked_until, refusal::text FROM job_status
 WHERE project = %(project)s AND jobid = %(jobid)s
   AND (status = 'HOLD' OR (status IN ('PENDING', 'RESUBMIT') AND (waiting > 0 OR parked_until IS NOT NULL)))
 UNION ALL
-SELECT dataid, status, waiting, parked_until FROM job_status
+SELECT dataid, status, waiting, parked_until, refusal::text FROM job_status
 WHERE project = %(project)s AND jobid = %(jobid)s AND status = 'FAILED'
 UNION ALL
-SELECT dataid, status, waiting, parked_until FROM job_status
+SELECT dataid, status, waiting, parked_until, refusal::text FROM job_status
 WHERE project = %(project)s AND jobid = %(jobid)s AND status = 'RUNNING'
 
 -- name: chunk_statuses
 SELECT dataid, status, problem FROM datastatus
 WHERE project = %(project)s AND datasetid = %(datasetid)s AND locktype = 'OUT' AND reader = ''
+
+-- name: behind_failed
+-- How many dataids of each job wait for something that failed for good, at whatever distance. Looks at what failed and
+-- what waits for it, and at no more than so many of these. OFFSET 0, and what waits is asked outside: each is sought
+-- by its key; the planner thinks as well of an index of all that waits, and reads the whole of it each time.
+WITH RECURSIVE behind (project, jobid, dataid, is_root) AS (
+    SELECT project, jobid, dataid, true FROM job_status
+    WHERE status = 'FAILED' AND parked_until IS NULL
+    UNION
+    SELECT n.project, n.jobid, n.dataid, false
+    FROM behind b JOIN job_dataset o ON o.project = b.project AND o.jobid = b.jobid AND o.itemtype = 'OUT'
+         CROSS JOIN LATERAL (
+             SELECT s.project, s.jobid, s.dataid, s.status IN ('PENDING', 'RESUBMIT') AND s.waiting > 0 AS waits
+             FROM job_dataset l JOIN job_status s ON s.project = l.project AND s.jobid = l.jobid AND s.dataid = b.dataid
+             WHERE l.dataset_project = o.dataset_project AND l.datasetid = o.datasetid AND l.itemtype = 'IN'
+               AND l.map = 'same'
+             UNION ALL
+             SELECT s.project, s.jobid, s.dataid, s.status IN ('PENDING', 'RESUBMIT') AND s.waiting > 0
+             FROM job_input e JOIN job_status s ON s.project = e.project AND s.jobid = e.jobid AND s.dataid = e.job_dataid
+             WHERE e.dataset_project = o.dataset_project AND e.datasetid = o.datasetid AND e.dataid = b.dataid
+             UNION ALL
+             SELECT s.project, s.jobid, s.dataid, true
+             FROM job_dataset l JOIN job_status s ON s.project = l.project AND s.jobid = l.jobid
+             WHERE b.dataid = 'full' AND l.dataset_project = o.dataset_project AND l.datasetid = o.datasetid
+               AND l.itemtype = 'IN' AND l.map = 'full'
+               AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting <= 0 AND s.parked_until IS NULL
+             OFFSET 0) n
+    WHERE n.waits)
+SELECT project, jobid, count(*) FROM (SELECT * FROM behind LIMIT %(limit)s) f
+WHERE NOT is_root AND (%(project)s::text IS NULL OR project = %(project)s)
+GROUP BY project, jobid
+
+-- name: retried_jobs
+-- How many dataids of each job failed and are tried again by themselves.
+SELECT project, jobid, count(*) FROM job_status
+WHERE status = 'FAILED' AND parked_until IS NOT NULL AND (%(project)s::text IS NULL OR project = %(project)s)
+GROUP BY project, jobid

@@ -50,7 +50,7 @@ WHERE parked_until IS NOT NULL AND parked_until <= :now
 -- name: next_claimable
 -- A job whose outputs are being read is passed over: the next dataid is not held up by it.
 SELECT s.dataid, s.status, s.waiting, s.attempts, s.deaths, s.parked_until, s.owner, s.lease_until
-FROM job_status s
+FROM job_status s INDEXED BY job_status_claimable
 WHERE s.project = :project AND s.jobid = :jobid
   AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting <= 0 AND s.parked_until IS NULL
   AND (SELECT shared_waiting FROM job_gate
@@ -72,26 +72,26 @@ FROM job_status WHERE project = :project AND jobid = :jobid AND dataid = :dataid
 -- limit; and what runs.
 SELECT dataid, status, waiting, attempts, deaths, parked_until, owner, lease_until
 FROM (SELECT * FROM (
-          SELECT * FROM job_status
+          SELECT * FROM job_status INDEXED BY job_status_blocked
           WHERE project = :project AND jobid = :jobid
             AND (status = 'HOLD' OR (status IN ('PENDING', 'RESUBMIT') AND (waiting > 0 OR parked_until IS NOT NULL)))
           ORDER BY sortkey, dataid LIMIT 1)
       UNION ALL
       SELECT * FROM (
-          SELECT * FROM job_status
+          SELECT * FROM job_status INDEXED BY job_status_claimable
           WHERE project = :project AND jobid = :jobid
             AND status IN ('PENDING', 'RESUBMIT') AND waiting <= 0 AND parked_until IS NULL
           ORDER BY sortkey, dataid LIMIT 1)
       UNION ALL
       SELECT * FROM (
-          SELECT * FROM job_status
+          SELECT * FROM job_status INDEXED BY job_status_running
           WHERE project = :project AND jobid = :jobid AND status = 'RUNNING' AND :count_running
           ORDER BY sortkey, dataid LIMIT 1))
 ORDER BY sortkey, dataid LIMIT 1
 
 -- name: lowest_failed
 SELECT dataid, status, waiting, attempts, deaths, parked_until, owner, lease_until
-FROM job_status
+FROM job_status INDEXED BY job_status_failed
 WHERE project = :project AND jobid = :jobid AND status = 'FAILED'
 ORDER BY sortkey, dataid LIMIT 1
 
@@ -149,7 +149,7 @@ SELECT 'job', j.jobid,
                                 CASE WHEN j.scaled_to IS NOT NULL THEN 'scale' END ELSE 'brake' END
         ORDER BY h.id DESC LIMIT 1),
        NULL, j.max_runs,
-       (SELECT count(*) FROM job_status s
+       (SELECT count(*) FROM job_status s INDEXED BY job_status_running
         WHERE s.project = j.project AND s.jobid = j.jobid AND s.status = 'RUNNING')
 FROM job j WHERE j.project = :project AND j.jobid = :jobid AND j.max_runs IS NOT NULL
 UNION ALL
@@ -305,28 +305,28 @@ ON CONFLICT (project, jobid, dataid) DO NOTHING
 -- The lowest dataid of a job that is not COMPLETE: four seeks, however many are.
 SELECT dataid FROM (
     SELECT * FROM (
-        SELECT dataid, sortkey FROM job_status
+        SELECT dataid, sortkey FROM job_status INDEXED BY job_status_blocked
         WHERE project = :project AND jobid = :jobid
           AND (status = 'HOLD' OR (status IN ('PENDING', 'RESUBMIT') AND (waiting > 0 OR parked_until IS NOT NULL)))
         ORDER BY sortkey, dataid LIMIT 1)
     UNION ALL
     SELECT * FROM (
-        SELECT dataid, sortkey FROM job_status
+        SELECT dataid, sortkey FROM job_status INDEXED BY job_status_claimable
         WHERE project = :project AND jobid = :jobid
           AND status IN ('PENDING', 'RESUBMIT') AND waiting <= 0 AND parked_until IS NULL
         ORDER BY sortkey, dataid LIMIT 1)
     UNION ALL
     SELECT * FROM (
-        SELECT dataid, sortkey FROM job_status
+        SELECT dataid, sortkey FROM job_status INDEXED BY job_status_failed
         WHERE project = :project AND jobid = :jobid AND status = 'FAILED' ORDER BY sortkey, dataid LIMIT 1)
     UNION ALL
     SELECT * FROM (
-        SELECT dataid, sortkey FROM job_status
+        SELECT dataid, sortkey FROM job_status INDEXED BY job_status_running
         WHERE project = :project AND jobid = :jobid AND status = 'RUNNING' ORDER BY sortkey, dataid LIMIT 1))
 ORDER BY sortkey, dataid LIMIT 1
 
 -- name: unmapped
-SELECT dataid FROM job_status WHERE project = :project AND jobid = :jobid AND unmapped = 1 ORDER BY sortkey LIMIT :limit
+SELECT dataid FROM job_status INDEXED BY job_status_unmapped WHERE project = :project AND jobid = :jobid AND unmapped = 1 ORDER BY sortkey LIMIT :limit
 
 -- name: unmap
 -- Its inputs are other ones now: what it reads is found again before it runs.
@@ -352,13 +352,13 @@ WHERE project = :project AND datasetid = :datasetid AND locktype = 'OUT' AND rea
 -- name: highest_open
 SELECT dataid FROM (
     SELECT * FROM (
-        SELECT dataid, sortkey FROM job_status
+        SELECT dataid, sortkey FROM job_status INDEXED BY job_status_blocked
         WHERE project = :project AND jobid = :jobid
           AND (status = 'HOLD' OR (status IN ('PENDING', 'RESUBMIT') AND (waiting > 0 OR parked_until IS NOT NULL)))
         ORDER BY sortkey DESC, dataid DESC LIMIT 1) a
     UNION ALL
     SELECT * FROM (
-        SELECT dataid, sortkey FROM job_status
+        SELECT dataid, sortkey FROM job_status INDEXED BY job_status_claimable
         WHERE project = :project AND jobid = :jobid
           AND status IN ('PENDING', 'RESUBMIT') AND waiting <= 0 AND parked_until IS NULL
         ORDER BY sortkey DESC, dataid DESC LIMIT 1) b) x

@@ -85,9 +85,9 @@ WHERE dataid = :dataid AND locktype = 'OUT' AND reader = '' AND (project, datase
                    WHERE i.dataset_project = o.dataset_project AND i.datasetid = o.datasetid AND i.itemtype = 'IN'))
 
 -- name: outage_runs
--- Where a dataid stands now is what a run made of it that was under way in the window.
+-- Where a dataid stands now is what a run made of it that was under way in the window. CROSS JOIN: in this order.
 SELECT s.project, s.jobid, s.dataid, r.status
-FROM run r JOIN job_status s ON s.project = r.project AND s.jobid = r.jobid AND s.dataid = r.dataid AND s.runid = r.runid
+FROM run r CROSS JOIN job_status s ON s.project = r.project AND s.jobid = r.jobid AND s.dataid = r.dataid AND s.runid = r.runid
 WHERE r.runid >= :lowest AND r.runid < :before AND r.project = :project
   AND (:jobid IS NULL OR r.jobid = :jobid)
   AND r.claimed_at <= :until AND (r.ended_at IS NULL OR r.ended_at >= :since)
@@ -95,7 +95,7 @@ ORDER BY s.project, s.jobid, s.sortkey, s.dataid
 
 -- name: outage_blocked
 -- Refused in the window or since, and still waiting for its next try.
-SELECT project, jobid, dataid FROM job_status
+SELECT project, jobid, dataid FROM job_status INDEXED BY job_status_parked
 WHERE parked_until IS NOT NULL AND status IN ('PENDING', 'RESUBMIT') AND modified >= :since
   AND project = :project AND (:jobid IS NULL OR jobid = :jobid)
 ORDER BY project, jobid, sortkey, dataid
@@ -104,8 +104,8 @@ ORDER BY project, jobid, sortkey, dataid
 -- Chunks that turned READY in the window and are so still, in that version; a clock's slots do not count.
 SELECT DISTINCT h.project, h.name, h.dataid, p.project, p.jobid
 FROM history h
-     JOIN dataset d ON d.project = h.project AND d.datasetid = h.name
-     JOIN datastatus c ON c.project = h.project AND c.datasetid = h.name AND c.dataid = h.dataid
+     CROSS JOIN dataset d ON d.project = h.project AND d.datasetid = h.name
+     CROSS JOIN datastatus c ON c.project = h.project AND c.datasetid = h.name AND c.dataid = h.dataid
                           AND c.locktype = 'OUT' AND c.reader = ''
      LEFT JOIN job_dataset p ON p.dataset_project = h.project AND p.datasetid = h.name AND p.itemtype = 'OUT'
 WHERE h.id >= :lowest AND h.id < :before AND h.at >= :since AND h.at <= :until
@@ -170,7 +170,7 @@ WHERE project = :project AND jobid = :jobid AND paused_by IS NOT NULL
 SELECT paused_by, paused_at FROM job WHERE project = :project AND jobid = :jobid
 
 -- name: count_held
-SELECT count(*) FROM job_status WHERE project = :project AND jobid = :jobid AND status = 'HOLD'
+SELECT count(*) FROM job_status INDEXED BY job_status_blocked WHERE project = :project AND jobid = :jobid AND status = 'HOLD'
 
 -- name: live_readers
 SELECT r.datasetid, r.jobid, r.reader FROM job_dataset o CROSS JOIN datastatus r

@@ -55,7 +55,7 @@ WHERE (s.status = 'HOLD' OR (s.status IN ('PENDING', 'RESUBMIT') AND (s.waiting 
 -- name: missing_shared
 -- Jobs whose every dataid waits for a chunk `full`, and how many do.
 SELECT j.project, j.jobid, l.dataset_project, l.datasetid, c.status, c.problem,
-       (SELECT count(*) FROM job_status s
+       (SELECT count(*) FROM job_status s INDEXED BY job_status_claimable
         WHERE s.project = j.project AND s.jobid = j.jobid
           AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting <= 0 AND s.parked_until IS NULL)
 FROM job j JOIN job_dataset l ON l.project = j.project AND l.jobid = j.jobid AND l.itemtype = 'IN' AND l.map = 'full'
@@ -65,11 +65,31 @@ WHERE j.shared_waiting > 0 AND c.status IS NOT 'READY' AND (:project IS NULL OR 
 
 -- name: paused_jobs
 SELECT j.project, j.jobid, j.paused_by,
-       (SELECT count(*) FROM job_status s
+       (SELECT count(*) FROM job_status s INDEXED BY job_status_claimable
         WHERE s.project = j.project AND s.jobid = j.jobid
-          AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting <= 0 AND s.parked_until IS NULL)
+          AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting <= 0 AND s.parked_until IS NULL),
+       j.paused_until
 FROM job j
 WHERE j.paused_by IS NOT NULL AND (j.paused_until IS NULL OR j.paused_until > strftime('%Y-%m-%dT%H:%M:%fZ', 'now')) AND (:project IS NULL OR j.project = :project)
+
+-- name: closed_jobs
+-- Jobs of which nothing starts because a limit is 0: their own (no name), or a connection's; and how many could run.
+SELECT j.project, j.jobid, z.name,
+       (SELECT count(*) FROM job_status s INDEXED BY job_status_claimable
+        WHERE s.project = j.project AND s.jobid = j.jobid
+          AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting <= 0 AND s.parked_until IS NULL)
+FROM job j JOIN (SELECT project, jobid, '' AS name FROM job WHERE max_runs = 0
+                 UNION ALL
+                 SELECT u.project, u.jobid, c.name FROM connection_limit c JOIN job_connection u ON u.name = c.name
+                 WHERE c.max_runs = 0) z ON z.project = j.project AND z.jobid = j.jobid
+WHERE (:project IS NULL OR j.project = :project)
+
+-- name: ready_jobs
+-- How many dataids of each job could run.
+SELECT project, jobid, count(*) FROM job_status INDEXED BY job_status_claimable
+WHERE status IN ('PENDING', 'RESUBMIT') AND waiting <= 0 AND parked_until IS NULL
+  AND (:project IS NULL OR project = :project)
+GROUP BY project, jobid
 
 -- name: all_links
 SELECT project, jobid, itemtype, dataset_project, datasetid FROM job_dataset
@@ -81,59 +101,103 @@ ORDER BY project, jobid
 
 -- What is open of a job, without looking at what is done -------------------------------------------------------------
 -- name: plan_counts
-SELECT 'ready', count(*) FROM job_status
+SELECT 'ready', count(*) FROM job_status INDEXED BY job_status_claimable
 WHERE project = :project AND jobid = :jobid
   AND status IN ('PENDING', 'RESUBMIT') AND waiting <= 0 AND parked_until IS NULL
 UNION ALL
-SELECT 'waiting', count(*) FROM job_status
+SELECT 'waiting', count(*) FROM job_status INDEXED BY job_status_blocked
 WHERE project = :project AND jobid = :jobid
   AND (status = 'HOLD' OR (status IN ('PENDING', 'RESUBMIT') AND (waiting > 0 OR parked_until IS NOT NULL)))
   AND status <> 'HOLD' AND waiting > 0
 UNION ALL
-SELECT 'parked', count(*) FROM job_status
+SELECT 'parked', count(*) FROM job_status INDEXED BY job_status_blocked
 WHERE project = :project AND jobid = :jobid
   AND (status = 'HOLD' OR (status IN ('PENDING', 'RESUBMIT') AND (waiting > 0 OR parked_until IS NOT NULL)))
   AND status <> 'HOLD' AND waiting <= 0
 UNION ALL
-SELECT 'held', count(*) FROM job_status
+SELECT 'held', count(*) FROM job_status INDEXED BY job_status_blocked
 WHERE project = :project AND jobid = :jobid
   AND (status = 'HOLD' OR (status IN ('PENDING', 'RESUBMIT') AND (waiting > 0 OR parked_until IS NOT NULL)))
   AND status = 'HOLD'
 UNION ALL
-SELECT 'retrying', count(*) FROM job_status
+SELECT 'retrying', count(*) FROM job_status INDEXED BY job_status_failed
 WHERE project = :project AND jobid = :jobid AND status = 'FAILED' AND parked_until IS NOT NULL
 UNION ALL
-SELECT 'failed', count(*) FROM job_status
+SELECT 'failed', count(*) FROM job_status INDEXED BY job_status_failed
 WHERE project = :project AND jobid = :jobid AND status = 'FAILED' AND parked_until IS NULL
 UNION ALL
-SELECT 'running', count(*) FROM job_status
+SELECT 'running', count(*) FROM job_status INDEXED BY job_status_running
 WHERE project = :project AND jobid = :jobid AND status = 'RUNNING'
 
--- name: plan_limit
-SELECT max_runs, CASE WHEN paused_until IS NULL OR paused_until > strftime('%Y-%m-%dT%H:%M:%fZ', 'now') THEN paused_by END FROM job
+-- name: plan_shared
+SELECT shared_waiting FROM job WHERE project = :project AND jobid = :jobid
+
+-- name: parked_refusals
+SELECT dataid, refusal FROM job_status INDEXED BY job_status_blocked
 WHERE project = :project AND jobid = :jobid
+  AND (status = 'HOLD' OR (status IN ('PENDING', 'RESUBMIT') AND (waiting > 0 OR parked_until IS NOT NULL)))
+  AND status <> 'HOLD' AND waiting <= 0
+ORDER BY sortkey, dataid
 
 -- name: plan_next
-SELECT dataid FROM job_status
+SELECT dataid FROM job_status INDEXED BY job_status_claimable
 WHERE project = :project AND jobid = :jobid
   AND status IN ('PENDING', 'RESUBMIT') AND waiting <= 0 AND parked_until IS NULL
 ORDER BY sortkey, dataid LIMIT :limit
 
 -- name: open_rows
-SELECT dataid, status, waiting, parked_until FROM job_status
+SELECT dataid, status, waiting, parked_until, refusal FROM job_status INDEXED BY job_status_claimable
 WHERE project = :project AND jobid = :jobid
   AND status IN ('PENDING', 'RESUBMIT') AND waiting <= 0 AND parked_until IS NULL
 UNION ALL
-SELECT dataid, status, waiting, parked_until FROM job_status
+SELECT dataid, status, waiting, parked_until, refusal FROM job_status INDEXED BY job_status_blocked
 WHERE project = :project AND jobid = :jobid
   AND (status = 'HOLD' OR (status IN ('PENDING', 'RESUBMIT') AND (waiting > 0 OR parked_until IS NOT NULL)))
 UNION ALL
-SELECT dataid, status, waiting, parked_until FROM job_status
+SELECT dataid, status, waiting, parked_until, refusal FROM job_status INDEXED BY job_status_failed
 WHERE project = :project AND jobid = :jobid AND status = 'FAILED'
 UNION ALL
-SELECT dataid, status, waiting, parked_until FROM job_status
+SELECT dataid, status, waiting, parked_until, refusal FROM job_status INDEXED BY job_status_running
 WHERE project = :project AND jobid = :jobid AND status = 'RUNNING'
 
 -- name: chunk_statuses
 SELECT dataid, status, problem FROM datastatus
 WHERE project = :project AND datasetid = :datasetid AND locktype = 'OUT' AND reader = ''
+
+-- name: behind_failed
+-- How many dataids of each job wait for something that failed for good, at whatever distance. Looks at what failed and
+-- what waits for it, and at no more than so many of these.
+WITH RECURSIVE behind (project, jobid, dataid, is_root) AS (
+    SELECT project, jobid, dataid, 1 FROM job_status INDEXED BY job_status_failed
+    WHERE status = 'FAILED' AND parked_until IS NULL
+    UNION
+    SELECT s.project, s.jobid, s.dataid, 0
+    FROM behind b CROSS JOIN job_dataset o CROSS JOIN job_dataset l CROSS JOIN job_status s
+    WHERE o.project = b.project AND o.jobid = b.jobid AND o.itemtype = 'OUT'
+      AND l.dataset_project = o.dataset_project AND l.datasetid = o.datasetid AND l.itemtype = 'IN' AND l.map = 'same'
+      AND s.project = l.project AND s.jobid = l.jobid AND s.dataid = b.dataid
+      AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting > 0
+    UNION
+    SELECT s.project, s.jobid, s.dataid, 0
+    FROM behind b CROSS JOIN job_dataset o CROSS JOIN job_input e CROSS JOIN job_status s
+    WHERE o.project = b.project AND o.jobid = b.jobid AND o.itemtype = 'OUT'
+      AND e.dataset_project = o.dataset_project AND e.datasetid = o.datasetid AND e.dataid = b.dataid
+      AND s.project = e.project AND s.jobid = e.jobid AND s.dataid = e.job_dataid
+      AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting > 0
+    UNION
+    SELECT s.project, s.jobid, s.dataid, 0
+    FROM behind b CROSS JOIN job_dataset o CROSS JOIN job_dataset l
+         CROSS JOIN job_status s INDEXED BY job_status_claimable
+    WHERE b.dataid = 'full' AND o.project = b.project AND o.jobid = b.jobid AND o.itemtype = 'OUT'
+      AND l.dataset_project = o.dataset_project AND l.datasetid = o.datasetid AND l.itemtype = 'IN' AND l.map = 'full'
+      AND s.project = l.project AND s.jobid = l.jobid
+      AND s.status IN ('PENDING', 'RESUBMIT') AND s.waiting <= 0 AND s.parked_until IS NULL
+    LIMIT :limit)
+SELECT project, jobid, count(*) FROM behind WHERE is_root = 0 AND (:project IS NULL OR project = :project)
+GROUP BY project, jobid
+
+-- name: retried_jobs
+-- How many dataids of each job failed and are tried again by themselves.
+SELECT project, jobid, count(*) FROM job_status INDEXED BY job_status_failed
+WHERE status = 'FAILED' AND parked_until IS NOT NULL AND (:project IS NULL OR project = :project)
+GROUP BY project, jobid

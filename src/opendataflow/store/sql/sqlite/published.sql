@@ -49,7 +49,7 @@ UNION ALL
 SELECT runid FROM job_status WHERE status = 'FAILED'
 
 -- name: live_runs
-SELECT runid FROM job_status WHERE project = :project AND jobid = :jobid AND status = 'RUNNING'
+SELECT runid FROM job_status INDEXED BY job_status_running WHERE project = :project AND jobid = :jobid AND status = 'RUNNING'
 
 -- name: dataids_read
 SELECT DISTINCT dataid FROM datastatus

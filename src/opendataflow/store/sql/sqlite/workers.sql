@@ -70,7 +70,7 @@ UPDATE store SET paused_by = NULL, paused_at = NULL, paused_until = NULL WHERE o
 
 -- name: job_limits
 SELECT j.project, j.jobid, j.concurrency, j.scaled_to, j.braked_to, j.max_runs,
-       (SELECT count(*) FROM job_status s
+       (SELECT count(*) FROM job_status s INDEXED BY job_status_running
         WHERE s.project = j.project AND s.jobid = j.jobid AND s.status = 'RUNNING'),
        CASE WHEN j.paused_until IS NULL OR j.paused_until > :now THEN j.paused_by END, j.paused_until
 FROM job j

@@ -36,7 +36,7 @@ CREATE VIEW job_gate AS
 SELECT j.project, j.jobid, j.strict, j.shared_waiting, j.paused_by, j.paused_until,
        t.paused_by AS all_paused_by, t.paused_until AS all_paused_until,
        min(CASE WHEN j.max_runs IS NULL THEN 1000000000 ELSE
-               j.max_runs - (SELECT count(*) FROM job_status s
+               j.max_runs - (SELECT count(*) FROM job_status s INDEXED BY job_status_running
                              WHERE s.project = j.project AND s.jobid = j.jobid AND s.status = 'RUNNING') END,
            coalesce((SELECT min(c.max_runs - (SELECT count(*) FROM job_status s
                                               WHERE s.status = 'RUNNING'
