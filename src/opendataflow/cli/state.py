@@ -67,7 +67,6 @@ def status(
     from opendataflow.domain.chunk import ChunkStatus
     from opendataflow.domain.job import JobStatus
     from opendataflow.store.overview import overview
-    from opendataflow.store.workers import find_pause_of_all
 
     known = dict.fromkeys([*JobStatus, *ChunkStatus])
     if only is not None and only not in known:
@@ -81,8 +80,7 @@ def status(
         return
     told = overview(store, project=found.project, columns=max(columns, 1))
     if as_json:
-        by, until = find_pause_of_all(store)
-        put_json({"paused_by": by, "paused_until": until, **told})
+        put_json(told)
         return
     if pause := pause_of_all(store):
         put(pause)
