@@ -176,9 +176,9 @@ def test_a_worker_cut_off_loses_its_leases_to_another_and_goes_on_when_it_can(
         wait_until_done(postgres_project, 12)
         lost = runs(postgres_project, "message")[:2]
         assert all("its lease ran out" in str(message) for (message,) in lost), lost
+        assert other.stop() == 0, other.said
         line.mend()
         postgres_project.dataflow("resubmit", "work", "3")
-        assert other.stop() == 0, other.said
         wait_for(lambda: job_status(postgres_project)["3"] == "COMPLETE", "the one that was cut off works again")
         assert cut_off.stop() == 0, cut_off.said
     for word in ("Traceback", "internal error"):

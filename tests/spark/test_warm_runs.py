@@ -3,8 +3,10 @@
 Each Spark takes seconds to start: a test here tells a whole story.
 """
 
+import contextlib
 import os
 import signal
+import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator
@@ -171,7 +173,7 @@ def test_a_runner_that_is_stopped_or_loses_a_lease_gives_back_what_it_has(sqlite
 
     with draining(project) as stale:  # held up past its leases, while others do the work
         wait_until_asleep(project, stale)
-        stale.send_signal(signal.SIGSTOP)
+        stop_between_writes(project, stale)
         wait_until_gone(project)  # the guard sees to that
         sleep.unlink()
         done = drain(project)
@@ -195,6 +197,19 @@ def test_a_runner_that_is_stopped_or_loses_a_lease_gives_back_what_it_has(sqlite
     assert states(project) == {"1": "FAILED", "2": "FAILED", "3": "FAILED", "4": "COMPLETE"}
     assert {messages(project, dataid)[-1] for dataid in "123"} == {"interrupted by a person"}
     assert processes_of(project) == []
+
+
+def stop_between_writes(project: Project, process: "subprocess.Popen[str]") -> None:
+    """SIGSTOP, but not while it holds SQLite's lock: then nobody could write, which is another story."""
+    while True:
+        process.send_signal(signal.SIGSTOP)
+        with contextlib.closing(sqlite3.connect(project.store.removeprefix("sqlite:///"), timeout=0.2)) as store:
+            try:
+                store.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError:
+                process.send_signal(signal.SIGCONT)
+                time.sleep(0.05)
 
 
 def take_away(project: Project, dataid: str) -> None:

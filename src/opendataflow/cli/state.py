@@ -69,7 +69,6 @@ def status(
     from opendataflow.domain.chunk import ChunkStatus
     from opendataflow.domain.job import JobStatus
     from opendataflow.store.overview import overview
-    from opendataflow.store.workers import find_pause_of_all
 
     known = dict.fromkeys([*JobStatus, *ChunkStatus])
     if only is not None and only not in known:
@@ -84,9 +83,7 @@ def status(
     told = overview(store, project=found.project, columns=max(columns, 1))
     streams = _streams(store, found)
     if as_json:
-        by, until = find_pause_of_all(store)
-        told["streams"] = [one._asdict() for one in streams]
-        put_json({"paused_by": by, "paused_until": until, **told})
+        put_json({**told, "streams": [one._asdict() for one in streams]})
         return
     if pause := pause_of_all(store):
         put(pause)

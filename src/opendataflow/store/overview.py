@@ -16,12 +16,13 @@ from opendataflow.domain.partitions import (
 )
 from opendataflow.store.loop import LoopStore
 from opendataflow.store.tally import counts
+from opendataflow.store.workers import find_pause_of_all
 
 GAP = "GAP"  # expected, and nothing is known of it
 
 
 def overview(store: LoopStore, *, project: str | None, columns: int) -> dict[str, Any]:
-    """Counts of every job and dataset, grids of the latest slots (one per kind of slot), and gaps."""
+    """Whether all is paused, counts of every job and dataset, grids of the latest slots (one per kind), and gaps."""
     totals = counts(store, project=project)
     datasets = store.read("datasets", {"project": project}, file="overview")
     several = len({row[0] for row in datasets}) > 1
@@ -46,7 +47,9 @@ def overview(store: LoopStore, *, project: str | None, columns: int) -> dict[str
             if gap:
                 gaps[name] = gap
     grids = {form: _grid(rows, columns) for form, rows in sorted(cells.items())}
-    return {"environment": store.environment, **totals, "grids": grids, "gaps": gaps}
+    by, until = find_pause_of_all(store)
+    paused = {"paused_by": by, "paused_until": until}
+    return {"environment": store.environment, **paused, **totals, "grids": grids, "gaps": gaps}
 
 
 def _gap(expected: int, ready: int, seen: list[str]) -> dict[str, Any]:
