@@ -146,7 +146,11 @@ def test_a_paused_runner_that_resumes_within_its_lease_goes_on(project: Project,
 def test_what_a_lost_run_left_on_this_host_is_killed_by_the_next_claimant(project: Project, script: Path) -> None:
     at = At(project, script, WHILE_RUNNING)
     [(guard,)] = runs(project, "guard_pid")
-    survivor = next(pid for pid in processes_of(project) if _is_session_leader(pid, but_not=_child_of(int(guard))))
+    script_itself = _child_of(int(guard))
+    [survivor, *_] = wait_for(
+        lambda: [pid for pid in processes_of(project) if _is_session_leader(pid, but_not=script_itself)],
+        "the script has left something in a session of its own",
+    )
     at.runner.send_signal(signal.SIGSTOP)  # so that it cannot tidy up
     os.kill(int(guard), signal.SIGKILL)
     at.runner.kill()

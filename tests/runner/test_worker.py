@@ -141,6 +141,19 @@ def test_killed_workers_and_children_cost_nothing_but_time(project: Project, sta
     wait_until_gone(project)
 
 
+def test_the_row_of_a_worker_that_was_killed_here_goes_when_another_starts(
+    sqlite_project: Project, start_worker: Start
+) -> None:
+    one_job(sqlite_project, "true")
+    killed = start_worker(sqlite_project)
+    wait_for(lambda: is_idle(sqlite_project), "it is idle")
+    killed.kill()
+    killed.wait()
+    other = start_worker(sqlite_project)
+    pids = "SELECT pid FROM worker"
+    wait_for(lambda: sqlite_project.sql(pids) == [(other.pid,)], "only the other one is there")
+
+
 def test_a_script_that_is_away_for_a_while_costs_no_attempt(sqlite_project: Project, start_worker: Start) -> None:
     path = one_job(sqlite_project, "sleep 0.1", partitions="{shards: 1..30}", settings="retries: {max: 3, backoff: 1s}")
     worker = start_worker(sqlite_project, "--slots", "2")

@@ -13,6 +13,7 @@ from opendataflow.runner.brake import Brake, brake_settings
 from opendataflow.runner.environment import find_passwords
 from opendataflow.runner.guard import Guard
 from opendataflow.runner.lanes import Key, Lane, Lanes, Share
+from opendataflow.runner.processes import start_time
 from opendataflow.runner.recover import report_kept
 from opendataflow.runner.report import Codes
 from opendataflow.runner.runjob import Outcome, Runner, Work
@@ -25,7 +26,15 @@ from opendataflow.runner.supervise import Signals
 from opendataflow.runner.upkeep import Upkeep
 from opendataflow.store import open_store
 from opendataflow.store.loop import LoopStore
-from opendataflow.store.workers import beat_worker, forget_worker, limits_of, list_workers, register_worker, set_brake
+from opendataflow.store.workers import (
+    WorkerRow,
+    beat_worker,
+    forget_worker,
+    limits_of,
+    list_workers,
+    register_worker,
+    set_brake,
+)
 
 BEAT_SECONDS = 20.0  # between two signs of life
 LOOK_ANYWAY_SECONDS = 60.0  # for work of which no word came
@@ -234,8 +243,15 @@ class Worker:
         if not beat_worker(self._store, self._name, running=running, is_idle=is_idle):
             register_worker(self._store, self._runner.owner, slots=len(self._loop.slots), jobs=self._asked.jobs)
         self._lanes.had_misses = False
-        names = sorted(one.name for one in list_workers(self._store) if not one.is_gone)
+        names = sorted(one.name for one in list_workers(self._store) if not one.is_gone and not self._is_dead(one))
         self._lanes.share = Share(names.index(self._name), len(names)) if self._name in names else Share(0, 1)
+
+    def _is_dead(self, one: WorkerRow) -> bool:
+        """True for one that was killed on this host: its row goes at once, and nobody leaves it a part of the work."""
+        if one.host != self._runner.host or start_time(one.pid) is not None:
+            return False
+        forget_worker(self._store, one.name)
+        return True
 
     def _is_done(self, give_up: float) -> bool:
         """True when a closer look finds nothing to claim either: then `last` says why."""
