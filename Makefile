@@ -35,13 +35,13 @@ test: setup ## run the tests: SQLite, PostgreSQL and Spark, all real
 	@sh scripts/jdbc.sh
 	@$(BIN)/python -m compileall -q src tests
 	@$(BIN)/dataflow prepare-spark || echo "==> Going on without: the tests take longer."
-	@$(BIN)/python -m pytest -n 2 --dist worksteal && echo "==> All tests passed."
+	@$(BIN)/python -m pytest -n 3 --dist worksteal && echo "==> All tests passed."
 
 faults: setup ## kill pipelines at every point that has a name, not only at some (some minutes)
 	@DATAFLOW_EVERY_FAULT=1 $(BIN)/python -m pytest tests/faults tests/spark/test_warm_runs.py && echo "==> Everything healed."
 
-chaos: setup ## 20,000 chunks in a storm of kills, stops and restarts, on both stores; prints its seed (an hour or so)
-	@$(BIN)/python scripts/chaos.py
+chaos: setup ## 20,000 chunks and 100,000 stream items in a storm of kills, stops and restarts; prints its seeds (an hour or so)
+	@$(BIN)/python scripts/chaos.py && $(BIN)/python scripts/chaos.py --streams
 
 lint: setup
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -58,7 +58,8 @@ bench: setup ## measure what is claimed, as ratios against the alternative in th
 	@$(BIN)/python -m compileall -q src
 	@$(BIN)/python bench/runjob.py; $(BIN)/python bench/claims.py; $(BIN)/python bench/operate.py; \
 		$(BIN)/python bench/pipelines.py; sh scripts/jdbc.sh; $(BIN)/python bench/sql_read.py; $(BIN)/python bench/sql_write.py; \
-		$(BIN)/python bench/worker.py; $(BIN)/python bench/orchestrators.py; $(BIN)/python bench/queue_faults.py; $(BIN)/python bench/history.py
+		$(BIN)/python bench/worker.py; $(BIN)/python bench/orchestrators.py; $(BIN)/python bench/queue_faults.py; $(BIN)/python bench/history.py; \
+		$(BIN)/python bench/intake.py; $(BIN)/python bench/streams.py
 
 lock: setup ## write requirements.lock anew from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --no-emit-index-url --no-annotate --no-header --group dev \
