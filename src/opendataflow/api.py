@@ -110,15 +110,17 @@ class Project:
             return [_chunk(one, of, root) for one in found]
 
     def status(self) -> dict[str, Any]:
-        """What `dataflow status --json` shows: counts of jobs and datasets, the latest slots, gaps.
+        """What `dataflow status --json` shows: counts of jobs and datasets, the latest slots, gaps, streams.
 
         >>> project.status()["datasets"]["orders"]["READY"]
         2
         """
+        from opendataflow.runner.stream_state import all_streams
         from opendataflow.store.overview import overview
 
         with self._store() as store:
-            return overview(store, project=self.name, columns=STATUS_COLUMNS)
+            told = overview(store, project=self.name, columns=STATUS_COLUMNS)
+            return {**told, "streams": [one._asdict() for one in all_streams(store, self._address, project=self.name)]}
 
     # Reading ----------------------------------------------------------------------------------------------------------
     def read(
