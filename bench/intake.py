@@ -1,18 +1,22 @@
 """The intake: durable items a second over HTTP, against the same server doing nothing, and against bare append+fsync.
 
-Run: .venv/bin/python bench/intake.py   (about three minutes)
-One process sends over 1 or 32 connections, one item or a hundred a request; the server is another. The no-op reads the
-body and answers 202, in the same framework. Bare: the same lines, one fdatasync for as many requests as connections.
+Run: .venv/bin/python bench/intake.py   (about four minutes)
+One process sends over 1 or 32 connections, one item or a hundred a request; the server is another. The no-op is a route
+of the same framework in the same server: it reads the same bodies and answers 202 with as many bytes as the intake
+does. How the intake compares with a bare ASGI function that does the same is told, too. Bare: the same lines, one
+fdatasync for as many requests as connections.
 """
 
 import asyncio
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import uvloop
 
@@ -42,7 +46,7 @@ class Caller(asyncio.Protocol):
 
     def __init__(self, request: bytes) -> None:
         self.request = request
-        self.answered = 0
+        self.answered, self.size = 0, 0
         self.waiting = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -58,16 +62,21 @@ class Caller(asyncio.Protocol):
             return
         assert head.startswith(b"HTTP/1.1 202"), data[:500]
         self.waiting = b""
-        self.answered += 1
+        self.answered, self.size = self.answered + 1, length
         self.transport.write(self.request)
 
 
-def requests_per_second(port: int, path: str, token: str, clients: int, count: int) -> float:
+class Rate(NamedTuple):
+    requests: float  # a second
+    answer: int  # bytes
+
+
+def measured(port: int, path: str, token: str, clients: int, count: int) -> Rate:
     data = body(count)
     head = f"POST {path} HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n"
     request = head.encode() + b"Content-Length: %d\r\n\r\n%b" % (len(data), data)
 
-    async def load() -> float:
+    async def load() -> Rate:
         loop = asyncio.get_running_loop()
         opened = [await loop.create_connection(lambda: Caller(request), "127.0.0.1", port) for _ in range(clients)]
         await asyncio.sleep(0.2)
@@ -76,7 +85,7 @@ def requests_per_second(port: int, path: str, token: str, clients: int, count: i
         done, took = sum(one.answered for _, one in opened) - before, time.perf_counter() - start
         for transport, _ in opened:
             transport.abort()
-        return done / took
+        return Rate(done / took, opened[0][1].size)
 
     return uvloop.run(load())
 
@@ -104,15 +113,33 @@ def serve_nothing() -> None:
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.routing import Route
+    from starlette.types import Receive, Scope, Send
 
     from opendataflow.server.serve import listen, serve
 
-    async def accept(request: Request) -> Response:
+    answer = b" " * 1_000_000
+
+    async def route(request: Request) -> Response:
         await request.body()
-        return Response(b'{"count": 1}', 202, media_type="application/json")
+        return Response(answer[: int(request.path_params["size"])], 202, media_type="application/json")
+
+    pages = Starlette(routes=[Route("/v1/streams/{size}", route, methods=["POST"])])
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not scope["path"].startswith("/bare/"):
+            await pages(scope, receive, send)
+            return
+        parts, more = [], True
+        while more:
+            message = await receive()
+            parts.append(message.get("body", b""))
+            more = message.get("more_body", False)
+        size = scope["path"].removeprefix("/bare/")
+        headers = [(b"content-type", b"application/json"), (b"content-length", size.encode())]
+        await send({"type": "http.response.start", "status": 202, "headers": headers})
+        await send({"type": "http.response.body", "body": answer[: int(size)]})
 
     at = listen("127.0.0.1", 0)
-    app = Starlette(routes=[Route("/v1/streams/{pipeline}", accept, methods=["POST"])])
     serve(app, at, lambda: print(json.dumps({"url": f"http://127.0.0.1:{at.getsockname()[1]}"}), flush=True))
 
 
@@ -141,24 +168,29 @@ def main() -> None:
 
 
 def measure(folder: str, port: int, noop_port: int, token: str) -> None:
-    path = "/v1/streams/leads"
     for count in (1, 100):
         for clients in (1, 32):
-            found: dict[str, list[float]] = {"intake": [], "no-op": [], "bare": []}
+            found: dict[str, list[float]] = {"intake": [], "no-op": [], "bare ASGI": [], "append+fsync": []}
             for _ in range(ROUNDS):
-                found["intake"].append(requests_per_second(port, path, token, clients, count))
-                found["no-op"].append(requests_per_second(noop_port, path, token, clients, count))
-                found["bare"].append(bare_per_second(folder, clients, count))
+                intake, size = measured(port, "/v1/streams/leads", token, clients, count)
+                found["intake"].append(intake)
+                found["no-op"].append(measured(noop_port, f"/v1/streams/{size}", token, clients, count).requests)
+                found["bare ASGI"].append(measured(noop_port, f"/bare/{size}", token, clients, count).requests)
+                found["append+fsync"].append(bare_per_second(folder, clients, count))
             print(f"{clients} clients, {count} items a request ({len(body(count)):,} bytes); items a second:")
             for name, rates in found.items():
                 show(name, [rate * count for rate in rates], unit="/s", scale=1.0)
-            to_noop = sorted(a / b for a, b in zip(found["intake"], found["no-op"], strict=True))[ROUNDS // 2]
-            to_bare = sorted(a / b for a, b in zip(found["intake"], found["bare"], strict=True))[ROUNDS // 2]
+            to = {name: middle_ratio(found["intake"], rates) for name, rates in found.items()}
             if (clients, count) == (32, 100):
-                verdict("durable items in batches, of the server's own no-op rate", to_noop, at_least=0.5)
+                verdict("durable items in batches, of the server's own no-op rate", to["no-op"], at_least=0.5)
             else:
-                print(f"  of the no-op's rate {to_noop:.2f}")
-            print(f"  of bare append+fsync {to_bare:.2f}")
+                print(f"  of the no-op's rate {to['no-op']:.2f}")
+            print(f"  of a bare ASGI function's {to['bare ASGI']:.2f}, of append+fsync {to['append+fsync']:.2f}")
+
+
+def middle_ratio(over: list[float], under: list[float]) -> float:
+    """The median of the ratios of each round."""
+    return statistics.median(one / other for one, other in zip(over, under, strict=True))
 
 
 if __name__ == "__main__":

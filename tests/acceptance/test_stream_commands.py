@@ -13,6 +13,7 @@ from opendataflow.domain.job import Job
 from opendataflow.domain.questions import Answer, Question, Verdict
 from opendataflow.domain.run import Ending, Owner, Result
 from opendataflow.domain.streams import slot_of_moment
+from opendataflow.intake.log import IntakeLog
 from opendataflow.store import open_store, streams
 from opendataflow.store.loop import LoopStore
 from opendataflow.store.rows import utc_text
@@ -129,8 +130,10 @@ def test_a_stream_is_paused_fails_and_goes_on(shop: Project) -> None:
 
 
 def test_what_is_over_is_cleaned_and_what_is_kept_can_be_made_again(shop: Project) -> None:
-    for _ in range(3):
-        shop.json("stream", "send", "leads", "three.csv")
+    log = IntakeLog(str(shop.folder / ".dataflow/streams/shop/leads"), clock=lambda: time.time() - 86_400)
+    log.append(b'[{"email": "a"}, {"email": "b"}, {"email": "c"}, {"email": "d"}, {"email": "e"}, {"email": "f"}]', 6)
+    log.close()
+    shop.json("stream", "send", "leads", "three.csv")
     process(shop, 0, 3, ago=86_400)
     process(shop, 3, 6, ago=86_400)
     process(shop, 6, 9)
@@ -150,11 +153,14 @@ def test_what_is_over_is_cleaned_and_what_is_kept_can_be_made_again(shop: Projec
     told = shop.json("clean", "--dry-run")["sealed_batches"]
     assert told == [{"stream": "leads", "batches": 2, "bytes": 20}]
     cleaned = shop.json("clean", "--yes")
-    assert cleaned["log_segments"] == 0  # the items came a moment ago
+    assert cleaned["log_segments"] == 0  # some of its items came a moment ago
     live = shop.folder / "output/leads_live"
     assert [path.name for path in live.rglob("part-0.parquet")] == ["part-0.parquet"]
     assert list(shop.statuses("leads")) == ["000000000006-000000000008"]
 
+    refused = shop.dataflow("stream", "replay", "leads", "--since", "2d", "--yes")
+    assert refused.returncode == 2
+    assert "begins with item 0, and what can be made again with item 6" in refused.stderr
     again = shop.json("stream", "replay", "leads", "--since", "1h", "--yes")
     assert [(one["jobid"], one["dataid"], one["status"]) for one in again] == [
         ("leads", "000000000006-000000000008", "RESUBMIT")
@@ -163,6 +169,24 @@ def test_what_is_over_is_cleaned_and_what_is_kept_can_be_made_again(shop: Projec
     os.rename(shop.folder / ".dataflow/streams", shop.folder / ".dataflow/moved")
     elsewhere = shop.json("stream", "status", env={"DATAFLOW_STREAMS": str(shop.folder / ".dataflow/moved")})
     assert elsewhere[0]["accepted"] == 9
+
+
+def test_a_source_that_is_missing_is_named_with_what_to_do(sqlite_project: Project) -> None:
+    text = PROJECT.replace("    mode: stream\n", "    mode: stream\n    sources: [countries]\n")
+    sqlite_project.apply(f"{text}datasets: {{countries: {{path: countries.csv, partitions: none}}}}\n")
+    sqlite_project.write("three.csv", "email,age\na@x,1\n")
+    sqlite_project.json("stream", "send", "leads", "three.csv")
+    step = "when it is there: `dataflow scan countries` or `dataflow ready countries full`"
+    why = sqlite_project.dataflow("why", "leads").stdout
+    assert why.startswith("leads is NEW, countries/full is not there yet: 1 item behind")
+    assert why.endswith(f"Next step: {step}\n")
+    told = f"leads: NEW, countries/full is not there yet; next: {step}"
+    for command in (("status",), ("stream", "status")):
+        assert told in sqlite_project.dataflow(*command).stderr
+    done = sqlite_project.dataflow("run", "leads", "--stream", "three.csv", "--dry-run")
+    assert (done.returncode, step in done.stderr) == (10, True)
+    done = sqlite_project.dataflow("run", "leads_seal", "--drain")
+    assert (done.returncode, "`dataflow stream run leads`" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(

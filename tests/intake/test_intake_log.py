@@ -321,7 +321,9 @@ def test_segments_go_once_they_are_committed_and_old_and_their_keys_with_them(tm
     assert log.append(items(0), 1, key="0") == Accepted(4, 1, repeated=False)
     with pytest.raises(ItemsGone, match="it begins at 2"):
         list(reader.items(0, 3))
+    assert [one.offset for one in reader.items(2, 5)] == [2, 3, 4]
     assert log.drop(committed=5, before=now + 1) == 3
     assert (reader.first_offset(), reader.durable_end()) == (5, 5)
     assert IntakeLog(str(tmp_path)).append(items(5), 1).first == 5
     assert numbers(tmp_path) == [5]
+    assert [one.offset for one in reader.items(5, 6)] == [5], "though the segment is gone in which it had stopped"

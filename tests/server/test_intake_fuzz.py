@@ -24,9 +24,9 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("fuzzed")
     project = Project(folder / "project", f"sqlite:///{folder / 'state.db'}")
     project.apply(LEADS)
-    server = Server(project)
-    yield server
-    assert server.stop() == (0, ""), "no error was logged"
+    with Server(project) as server:
+        yield server
+        assert server.stop() == (0, ""), "no error was logged"
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """The intake of a real server: what it accepts is durable, what it refuses it says why, and nothing is ever a 5xx."""
 
+import contextlib
 import json
-import signal
 import socket
 import subprocess
 import threading
@@ -36,9 +36,9 @@ def accepted_items(project: Project, start: int = 0) -> list[dict[str, object]]:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     project = made_project(tmp_path_factory.mktemp("served"))
-    server = Server(project)
-    yield server
-    assert server.stop() == (0, ""), "it ends in peace and had nothing to complain about"
+    with Server(project) as server:
+        yield server
+        assert server.stop() == (0, ""), "it ends in peace and had nothing to complain about"
 
 
 @pytest.fixture(scope="module")
@@ -180,21 +180,23 @@ def test_a_full_disk_is_507_and_what_was_accepted_stays(tmp_path: Path) -> None:
     try:
         (folder / "ballast").write_bytes(b"x" * 200_000)
         project = made_project(tmp_path)
-        server = Server(project, DATAFLOW_STREAMS=str(folder))
-        client = Client(server.port, new_token(project))
         ids: list[str] = []
-        while True:
-            status, told = client.post(json.dumps({**ITEM, "name": "y" * 20_000}))
-            if status != 202:
-                break
-            ids += told["ids"]
-        assert (status, client.headers["Retry-After"]) == (507, "5")
-        assert len(ids) > 5
-        (folder / "ballast").unlink()
-        status, told = client.post(json.dumps(ITEM))
-        assert (status, told["ids"]) == (202, [f"leads-{len(ids)}"])
-        client.close()
-        code, said = server.stop()
+        with (
+            Server(project, DATAFLOW_STREAMS=str(folder)) as server,
+            Client(server.port, new_token(project)) as client,
+        ):
+            while True:
+                status, told = client.post(json.dumps({**ITEM, "name": "y" * 20_000}))
+                if status != 202:
+                    break
+                ids += told["ids"]
+            assert (status, client.headers["Retry-After"]) == (507, "5")
+            assert len(ids) > 5
+            (folder / "ballast").unlink()
+            status, told = client.post(json.dumps(ITEM))
+            assert (status, told["ids"]) == (202, [f"leads-{len(ids)}"])
+            client.close()
+            code, said = server.stop()
         assert (code, said.count("the disk is full")) == (0, 1), said
         reader = IntakeReader(str(folder / "crm" / "leads"))
         assert len(list(reader.items(0, reader.durable_end()))) == len(ids) + 1
@@ -213,6 +215,7 @@ class Sender(threading.Thread):
         self.who, self.port, self.token = who, port, token
         self.acknowledged: dict[str, str] = {}
         self.wrong: list[object] = []
+        self.is_wanted = True
 
     def run(self) -> None:
         with Client(self.port, self.token) as client:
@@ -221,7 +224,7 @@ class Sender(threading.Thread):
     def send_all(self, client: Client) -> None:
         for number in range(EACH):
             item = {"email": f"{self.who}-{number}", "name": "'; DROP TABLE leads"}
-            while True:
+            while self.is_wanted:
                 try:
                     status, told = client.post(json.dumps(item), idempotency_key=item["email"])
                 except OSError:
@@ -242,23 +245,25 @@ class Sender(threading.Thread):
 
 def test_a_server_killed_under_eight_clients_loses_and_doubles_nothing(tmp_path: Path) -> None:
     project = made_project(tmp_path)
-    server = Server(project)
-    senders = [Sender(who, server.port, token) for token in [new_token(project)] for who in range(CLIENTS)]
-    for sender in senders:
-        sender.start()
-    for kill in range(1, KILLS + 1):
-        goal = CLIENTS * EACH * kill // (KILLS + 1)
-        while sum(len(one.acknowledged) for one in senders) < goal:
-            assert any(one.is_alive() for one in senders)
-            time.sleep(0.005)
-        server.process.send_signal(signal.SIGKILL)
-        server.process.communicate(timeout=30)
-        server = Server(project, port=server.port)
-    for sender in senders:
-        sender.join(60)
-        assert not sender.is_alive()
-        assert sender.wrong == []
-    assert server.stop() == (0, "")
+    token = new_token(project)
+    with contextlib.ExitStack() as ends:
+        server = ends.enter_context(Server(project))
+        senders = [Sender(who, server.port, token) for who in range(CLIENTS)]
+        for sender in senders:
+            ends.callback(setattr, sender, "is_wanted", False)
+            sender.start()
+        for kill in range(1, KILLS + 1):
+            goal = CLIENTS * EACH * kill // (KILLS + 1)
+            while sum(len(one.acknowledged) for one in senders) < goal:
+                assert any(one.is_alive() for one in senders)
+                time.sleep(0.005)
+            server.kill()
+            server = ends.enter_context(Server(project, port=server.port))
+        for sender in senders:
+            sender.join(60)
+            assert not sender.is_alive()
+            assert sender.wrong == []
+        assert server.stop() == (0, "")
     reader = stream(project)
     found = {str(one.item["email"]): f"leads-{one.offset}" for one in reader.items(0, reader.durable_end())}
     assert reader.durable_end() == CLIENTS * EACH == len(found), "every item once"

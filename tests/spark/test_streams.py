@@ -16,10 +16,11 @@ from opendataflow.faults import BEFORE_PUBLISH, CHILD_PUBLISHED, CHILD_STAGING
 from support.jobs import publishes, wait_until_gone
 from support.pipelines import Stops, find_child, find_jvm, kill
 from support.processes import wait_for
-from support.projects import Project
+from support.projects import DATAFLOW, Project
 from support.streams import SLUG, Stream, running
 
 BAD = (13, 57)
+HOUR = 3600.0
 EVERY_FAULT = "DATAFLOW_EVERY_FAULT" in os.environ  # `make faults`: each death costs the start of another Spark
 
 
@@ -27,7 +28,7 @@ def test_every_item_is_published_once_though_the_checkpoint_is_lost_and_the_runn
     sqlite_project: Project,
 ) -> None:
     stream = Stream(sqlite_project)
-    stream.send(60, bad=BAD)
+    stream.send(60, bad=BAD, ago=3 * HOUR)
     stops = Stops(sqlite_project, "DATAFLOW_FAULT_POINT", BEFORE_PUBLISH)
     with running(stream, env=stops.env) as runner:
         _let_go_until(stops, stream, runner, 60)
@@ -35,7 +36,10 @@ def test_every_item_is_published_once_though_the_checkpoint_is_lost_and_the_runn
         assert {row["country"] for row in stream.rows()} == {"Norway"}
         _check_set_aside(stream)
 
-        _pause_holds_it_and_resume_lets_it_go_on(stream, stops, runner)
+        # The hour is over: one chunk of the destination. What is accepted in it later does not change it.
+        _let_go_until_sealed(stops, stream)
+        assert [row["id"] for row in stream.rows("leads")] == stream.good
+        _pause_holds_it_and_resume_lets_it_go_on(stream, stops, runner, ago=3 * HOUR)
 
         # A static source has a new version: the next batch has it.
         stream.set_country("Noreg")
@@ -61,11 +65,79 @@ def test_every_item_is_published_once_though_the_checkpoint_is_lost_and_the_runn
         os.kill(runner.pid, signal.SIGKILL)
     stops.let_go()
     wait_until_gone(sqlite_project)
-    done = sqlite_project.dataflow("run", SLUG, "--drain", timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert stream.committed == stream.durable
-    assert [row["id"] for row in stream.rows()] == stream.good
     assert set(publishes(sqlite_project, "leads_live").values()) == {1}
+    _everything_is_made_again_and_a_file_comes_after_it(stream)
+    _what_is_sealed_is_cleaned(stream)
+
+
+def _everything_is_made_again_and_a_file_comes_after_it(stream: Stream) -> None:
+    """By one Spark: the batch that was killed, all batches since four hours, the hours sealed of them, a sample."""
+    project = stream.project
+    assert project.dataflow("stream", "replay", SLUG, "--since", "4h", "--yes").returncode == 0
+    first = len(stream.sent)
+    project.write("sample.csv", f"email,id,city\nOne@x,{first},Oslo\nnobody,{first + 1},Oslo\nTwo@x,{first + 2},\n")
+    done = project.dataflow("run", SLUG, "--stream", "sample.csv", timeout=180)
+    assert done.returncode == 0, done.stderr
+    assert f"{SLUG}-{first + 1} was set aside: " in done.stderr
+    assert done.stderr.endswith("2 rows\n")
+    stream.sent += [first, -1, first + 2]
+    assert stream.committed == stream.durable == first + 3
+    rows = stream.rows()
+    assert [row["id"] for row in rows] == stream.good
+    assert [row["country"] for row in rows] == ["Noreg"] * (len(rows) - 1) + [None]
+    sealed = stream.rows("leads")
+    assert [row["id"] for row in sealed] == stream.good[: len(sealed)]
+    assert len(sealed) >= 60 - len(BAD)
+    assert {row["country"] for row in sealed} == {"Noreg"}
+    slots = dict(project.sql("SELECT start_offset, slot FROM stream_batch"))
+    assert slots[0] == slots[40] < slots[60], "what was late is in the hour that was open by then"
+
+
+def _what_is_sealed_is_cleaned(stream: Stream) -> None:
+    project, sealed, end = stream.project, stream.rows("leads"), stream.committed
+    (cleaned,) = project.json("clean", "--yes")["sealed_batches"]
+    assert cleaned["batches"] >= 2
+    live = stream.rows()
+    assert [row["id"] for row in [*sealed, *live]][-len(live) :] == stream.good[-len(live) :]
+    assert stream.rows("leads") == sealed
+    assert len(sealed) + len(live) >= len(stream.good), "nothing is gone that is not sealed"
+    assert stream.committed == end
+    done = project.dataflow("stream", "replay", SLUG, "--since", "4h", "--yes")
+    assert done.returncode == 2
+    assert "what can be made again with item 60: `dataflow clean` removed the rest" in done.stderr
+
+
+def test_a_worker_takes_a_folder_into_a_table_and_tries_again_what_failed(postgres_project: Project) -> None:
+    """PostgreSQL as the store and as the target."""
+    project = postgres_project
+    stream = Stream(
+        project, destination=f"url: '{project.store}', table: leads", source="from: {folder: incoming, format: csv}"
+    )
+    stream.send(10, bad=(4,), ago=3 * HOUR)
+    file = project.write("data/incoming/a.csv", "id,email,city\n10,TEN@x,Oslo\nten,X@x,Oslo\n11,nobody,Oslo\n12,T@x,\n")
+    os.utime(file, (1, 1))
+    broken = project.write("broken", "")
+    worker = project.start(DATAFLOW, "worker", "--once")
+    wait_for(lambda: project.sql("SELECT 1 FROM run WHERE status = 'FAILED'") != [], "it fails", seconds=90)
+    broken.unlink()
+    _, said = worker.communicate(timeout=120)
+    assert worker.returncode == 1, said  # an attempt failed
+    assert "FAILED, and is tried again in " in said
+    assert "resubmit" not in said
+    assert "a.csv line 3 is rejected: " in said
+    rows = project.sql("SELECT id, email, country FROM leads ORDER BY id")
+    assert [row[0] for row in rows] == [0, 1, 2, 3, 5, 6, 7, 8, 9, 10, 12]
+    assert rows[-2:] == [(10, "ten@x", "Norway"), (12, "t@x", None)]
+    told = project.json("stream", "failed", SLUG)
+    assert [(one["id"], one.get("file"), one.get("line")) for one in told] == [
+        ("leads-4", None, None), ("leads-11", None, None), (None, "a.csv", 3),
+    ]  # fmt: skip
+    (status,) = project.json("stream", "status")
+    assert (status["state"], status["accepted"], status["failed"], status["rejected"]) == ("STOPPED", 13, 2, 1)
+    first = project.json("why", SLUG, "000000000000-000000000009")
+    assert "items 0 to 9 are durable in " in first["answers"][0]["evidence"]
+    # The hour is sealed by a record: its rows are in the table since their batch was published.
+    assert project.sql("SELECT rows FROM data_manifest WHERE datasetid = 'leads'") == [(9,)]
 
 
 KILLS = [
@@ -118,10 +190,18 @@ def _check_set_aside(stream: Stream) -> None:
     assert "no address: nobody 13" in failed[0]["error"]
 
 
-def _pause_holds_it_and_resume_lets_it_go_on(stream: Stream, stops: Stops, runner: object) -> None:
+def _let_go_until_sealed(stops: Stops, stream: Stream) -> None:
+    def done() -> bool:
+        stops.let_go()
+        return stream.project.sql("SELECT 1 FROM datastatus WHERE datasetid = 'leads' AND status = 'READY'") != []
+
+    wait_for(done, "the hour is sealed", seconds=60)
+
+
+def _pause_holds_it_and_resume_lets_it_go_on(stream: Stream, stops: Stops, runner: object, *, ago: float) -> None:
     assert stream.project.dataflow("stream", "pause", SLUG).returncode == 0
     before = stream.committed
-    stream.send(5)
+    stream.send(5, ago=ago)
     time.sleep(1.0)
     stops.let_go()
     assert stream.committed == before

@@ -15,7 +15,7 @@ BIN = Path(sys.executable).parent
 RUNJOB = str(BIN / "RunJob")
 DATAFLOW = str(BIN / "dataflow")
 
-SUPERVISING = ("run", "tick", "validate", "worker")
+SUPERVISING = ("run", "tick", "validate", "worker", "serve", "stream run")
 
 
 @functools.cache
@@ -71,7 +71,8 @@ class Project:
     def dataflow(
         self, *argv: str, env: dict[str, str] | None = None, **options: Any
     ) -> subprocess.CompletedProcess[str]:
-        is_quick = argv[:1] and argv[0] not in SUPERVISING and not any(name.startswith("PYTHON") for name in env or {})
+        is_supervising = any(" ".join(argv[:number]) in SUPERVISING for number in (1, 2))
+        is_quick = argv[:1] and not is_supervising and not any(name.startswith("PYTHON") for name in env or {})
         if is_quick and options.keys() <= {"cwd", "timeout", "input"}:
             done = _forks().run(
                 [DATAFLOW, *argv], env=self.env(**(env or {})), cwd=str(options.get("cwd", self.folder)),

@@ -31,7 +31,7 @@ pipelines:
 
 
 class Server:
-    """A running server of a project; stopped by its own process id."""
+    """A running server of a project; stopped by its own process id, at the latest at the end of a `with`."""
 
     def __init__(self, project: Project, port: int = 0, **env: str) -> None:
         self.project = project
@@ -41,6 +41,13 @@ class Server:
         assert said, self.process.stderr.read() if self.process.stderr else ""
         self.url: str = json.loads(said)["url"]
         self.port = urlsplit(self.url).port or 0
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.returncode is None:
+            self.kill()
 
     def kill(self) -> None:
         self.process.kill()

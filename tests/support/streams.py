@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ pipelines:
       schema: {{id: bigint, email: string, city: {{type: string, required: false}}}}
       max_batch: 40
       every: 50ms
+      retention: 1h
+      {source}
 """
 # An address without @ is an error of the item; a file `broken` is one of the code.
 CLEAN = """\
@@ -57,9 +60,11 @@ def run(df, stream=None):
 class Stream:
     """The stream of one project: its sender and its reader."""
 
-    def __init__(self, project: Project, *, destination: str = "path: leads", settings: str = "") -> None:
+    def __init__(
+        self, project: Project, *, destination: str = "path: leads", settings: str = "", source: str = ""
+    ) -> None:
         self.project = project
-        project.apply(PROJECT.format(destination=destination, settings=settings))
+        project.apply(PROJECT.format(destination=destination, settings=settings, source=source))
         project.write(f"pipelines/{SLUG}/clean.py", CLEAN)
         self.set_country("Norway")
         self.folder = project.folder / ".dataflow" / "streams" / "shop" / SLUG
@@ -71,14 +76,14 @@ class Stream:
         done = self.project.dataflow("ready", "cities", "full")
         assert done.returncode == 0, done.stderr
 
-    def send(self, count: int, *, bad: tuple[int, ...] = (), per_request: int = 10) -> int:
-        """Accept items with the next numbers; the offset after the last."""
+    def send(self, count: int, *, bad: tuple[int, ...] = (), per_request: int = 10, ago: float = 0.0) -> int:
+        """Accept items with the next numbers; the offset after the last. `ago`: by a clock that is behind."""
         first = len(self.sent)
         items = [
             {"id": number, "email": f"nobody {number}" if number in bad else f"A{number}@X.ORG", "city": "Oslo"}
             for number in range(first, first + count)
         ]
-        log = IntakeLog(str(self.folder))
+        log = IntakeLog(str(self.folder), clock=lambda: time.time() - ago)
         try:
             for at in range(0, count, per_request):
                 some = items[at : at + per_request]

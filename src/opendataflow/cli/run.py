@@ -86,7 +86,7 @@ def run_job(
 ) -> int:  # fmt: skip
     """Run the job in this process and tell of each run; the exit code."""
     session = _open_session(job, grace=grace, as_json=as_json)
-    from opendataflow.domain.streams import find_settings, not_a_stream
+    from opendataflow.domain.streams import find_sealed_stream, find_settings, not_a_stream
     from opendataflow.runner.report import line, report
     from opendataflow.runner.runjob import Outcome
 
@@ -102,12 +102,14 @@ def run_job(
     is_stream = find_settings(session.job) is not None
     if must_stream and not is_stream:
         raise not_a_stream(job)
+    if (stream := find_sealed_stream(session.job)) is not None:
+        raise UsageError(f"{job} seals the stream {stream}, whose own runner does that: `dataflow stream run {stream}`")
     if is_stream:
         if script_args or asked or dataid is not None:
             raise UsageError(f"{job} is a stream; it takes all items in their order, without arguments or --dataid")
         from opendataflow.runner.stream import run_stream
 
-        outcomes = run_stream(session, cwd=cwd, drain=drain)
+        outcomes = run_stream(session, cwd=cwd, drain=drain, wait_seconds=wait)
     else:
         work = session.get_work(script_args or [], asked=asked or {})
         if drain:

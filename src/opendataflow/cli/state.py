@@ -220,15 +220,16 @@ def _why_stream(store: "LoopStore", found: "Address", job: str, as_json: bool) -
     row = find_stream(store, job, project=found.project)
     if row is None:
         return False
-    from opendataflow.runner.stream_state import next_step, stream_status
+    from opendataflow.runner.stream_state import describe, stream_status
 
     status = stream_status(store, found, row)
     if as_json:
-        put_json({**status._asdict(), "fix": next_step(status)})
+        put_json(status._asdict())
         return True
-    behind = f"{status.lag_items} items behind, {status.lag_seconds:.1f} s" if status.lag_items else "nothing waits"
-    put(f"{job} is {status.state}{f' {status.reason}' if status.reason else ''}: {behind}, {status.failed} set aside")
-    put(f"Next step: {next_step(status) or 'none; its batches are `dataflow status ' + job + '`'}")
+    lag = f"{number_of(status.lag_items, 'item')} behind, {status.lag_seconds:.1f} s"
+    behind = lag if status.lag_items else "none behind"
+    put(f"{job} is {describe(status)}: {behind}, {status.failed} set aside, {status.rejected} rejected")
+    put(f"Next step: {status.fix or f'none; its batches are `dataflow status {job}`'}")
     return True
 
 

@@ -2,7 +2,7 @@
 
 import json
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -90,19 +90,19 @@ def status(
 
 def put_streams(told: "list[StreamStatus]", title: str = "") -> None:
     """A table of streams, and what to do about those that need it."""
-    from opendataflow.runner.stream_state import next_step
+    from opendataflow.runner.stream_state import describe
 
-    columns = ("stream", "state", "accepted", "processed", "set aside", "behind", "seconds", "items/s", "sealed to")
+    columns = ("stream", "state", "accepted", "processed", "set aside", "rejected", "behind", "seconds", "items/s",
+               "sealed to")  # fmt: skip
     rows = [
-        (one.stream, one.state, one.accepted, one.processed, one.failed or "", one.lag_items or "",
+        (one.stream, one.state, one.accepted, one.processed, one.failed or "", one.rejected or "", one.lag_items or "",
          f"{one.lag_seconds:.1f}" if one.lag_items else "", f"{one.rate:.1f}", one.sealed_to)
         for one in told
     ]  # fmt: skip
     put_table(title, columns, rows)
     for one in told:
-        step = next_step(one)
-        if step:
-            say(f"{one.stream}: {one.state}{f' {one.reason}' if one.reason else ''}; next: {step}")
+        if one.fix:
+            say(f"{one.stream}: {describe(one)}; next: {one.fix}")
 
 
 # Items that were set aside --------------------------------------------------------------------------------------------
@@ -115,28 +115,45 @@ def failed(
 ) -> None:
     """Items on which a transformation failed, each with its error; the others were published without them.
 
+    Of a stream that reads a folder or a topic, also rows and records that did not fit its schema.
+
     Examples: dataflow stream failed leads;  dataflow stream failed leads --json
     """
     from opendataflow.domain.streams import event_id
     from opendataflow.store.streams import list_failed
 
-    _, store, job = _stream(pipeline)
+    found, store, job = _stream(pipeline)
     items = list_failed(store, job, replayed=all_of_them, limit=limit)
+    rejected = _rejected(_folder(found, job), job, limit)
     if as_json:
-        names = ({"id": event_id(pipeline, one.offset)} for one in items)
-        put_json(
-            [{**name, **one._asdict(), "item": json.loads(one.item)} for name, one in zip(names, items, strict=True)]
-        )
+        told = [{"id": event_id(pipeline, one.offset), **one._asdict(), "item": json.loads(one.item)} for one in items]
+        put_json([*told, *rejected])
         return
-    if not items:
+    if not items and not rejected:
         say(f"no item of {pipeline} is set aside")
-        return
-    columns = ("item", "accepted", "run", "error", "as it was sent", "sent again as")
-    put_table("", columns, [
-        (one.offset, one.at, one.runid, (one.error.splitlines() or [""])[-1], one.item[:120], one.replayed_as)
-        for one in items
-    ])  # fmt: skip
-    say(f"when the cause is mended: `dataflow stream replay {pipeline} --failed`")
+    if items:
+        columns = ("item", "accepted", "run", "error", "as it was sent", "sent again as")
+        put_table("", columns, [
+            (one.offset, one.at, one.runid, (one.error.splitlines() or [""])[-1], one.item[:120], one.replayed_as)
+            for one in items
+        ])  # fmt: skip
+        say(f"when the cause is mended: `dataflow stream replay {pipeline} --failed`")
+    if rejected:
+        names = ("rejected", "line", "at", "error", "as it stands there")
+        rows = [(one["file"], one["line"] or "", one["at"], one["error"], one["row"][:120]) for one in rejected]
+        put_table("", names, rows)
+        say("these did not fit the schema and are not in the log; put a mended file there")
+
+
+def _rejected(folder: str, job: "Job", limit: int) -> list[dict[str, Any]]:
+    from opendataflow.domain.streams import INTAKE, get_settings
+
+    if get_settings(job).origin == INTAKE:
+        return []
+    from opendataflow.intake.rejected import list_rejected
+
+    names = ("file", "line", "at", "error", "row")
+    return [{"id": None, **{name: one[name] for name in names}} for one in list_rejected(folder, limit=limit)]
 
 
 @app.command()

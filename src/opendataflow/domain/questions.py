@@ -43,6 +43,13 @@ class Sight(NamedTuple):
     has_checks: bool = False  # its dataset declares some
 
 
+class Items(NamedTuple):
+    """Of a stream's batch: whether its items are in the log, and in which words that is told."""
+
+    are_durable: bool
+    told: str
+
+
 class Verdict(NamedTuple):
     answers: tuple[Answer, ...]
 
@@ -86,9 +93,12 @@ def _brief(texts: list[str]) -> list[str]:
     return [*texts[: SHOWN - 1], f"… {len(texts) - SHOWN} more …", texts[-1]]
 
 
-def is_ready(candidate: Candidate, unmapped: tuple[str, ...] = ()) -> Answer:
-    """`unmapped`: inputs of which no chunk is known to belong to this dataid."""
-    problems, evidence = [f"no chunk of {name} is known to belong to it" for name in unmapped], []
+def is_ready(candidate: Candidate, unmapped: tuple[str, ...] = (), items: Items | None = None) -> Answer:
+    """`unmapped`: inputs of which no chunk is known to belong to this dataid; `items`: what a batch reads, too."""
+    problems = [f"no chunk of {name} is known to belong to it" for name in unmapped]
+    evidence: list[str] = []
+    if items is not None:
+        (evidence if items.are_durable else problems).append(items.told)
     for chunk in candidate.inputs:
         if chunk.status is ChunkStatus.READY:
             evidence.append(f"{chunk.key} READY since {chunk.modified}")
@@ -176,13 +186,13 @@ def _why_full(limit: Limit) -> str:
 
 def ask(
     candidate: Candidate, *, sights: tuple[Sight, ...], places: tuple[Sight, ...], concurrency: int | None,
-    unmapped: tuple[str, ...] = (),
+    unmapped: tuple[str, ...] = (), items: Items | None = None,
 ) -> Verdict:  # fmt: skip
     """All five answers, in order, whatever the earlier ones were."""
     unseen = _unseen(candidate)
     return Verdict(
         (
-            is_ready(candidate, unmapped),
+            is_ready(candidate, unmapped, items),
             is_right(candidate, sights, unseen),
             is_located(candidate, sights, places, unseen),
             is_valid(candidate, sights, unseen),

@@ -58,8 +58,8 @@ class Head:
 
 def encode(first: int, count: int, at: str, key: str | None, sum_: str | None, items: bytes) -> bytes:
     """The line of a request, with its line break."""
-    told = f'"{sum_}"' if sum_ else "null"
-    rest = f'"o":{first},"n":{count},"at":"{at}","key":{json.dumps(key)},"sum":{told},"items":'.encode()
+    told = f'"key":{json.dumps(key)},"sum":"{sum_}"' if key is not None else '"key":null,"sum":null'
+    rest = f'"o":{first},"n":{count},"at":"{at}",{told},"items":'.encode()
     crc = zlib.crc32(b"}", zlib.crc32(items, zlib.crc32(rest)))
     return b'{"crc":"%08x",%b%b}\n' % (crc, rest, items)
 

@@ -6,6 +6,7 @@ is most of what a request costs beside HTTP itself.
 
 import re
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Annotated, Any
 
 from opendataflow.domain.streams import Field
@@ -38,19 +39,19 @@ class QuickLook:
         self._decoder, self._error = msgspec.json.Decoder(list[item]), msgspec.MsgspecError  # type: ignore[valid-type]
         self._unset = msgspec.UNSET
         self._required = sum(field.required for field in fields)
-        self._optional = [name for name, *rest in declared if len(rest) > 1]
+        self._optional = [attrgetter(name) for name, *rest in declared if len(rest) > 1]
 
     def count(self, data: bytes) -> int | None:
         """How many items there are in a JSON array when all are sure to fit; None: look thoroughly."""
-        if self._decoder is None or b"\\u0000" in data:
+        if self._decoder is None or (b"\\" in data and b"\\u0000" in data):  # one byte is sought much faster than six
             return None
         try:
             found = self._decoder.decode(data)
         except (self._error, ValueError):
             return None
-        names = len(found) * self._required
-        for name in self._optional:
-            names += sum(getattr(one, name) is not self._unset for one in found)
+        names = len(found) * (self._required + len(self._optional))
+        for get in self._optional:
+            names -= list(map(get, found)).count(self._unset)
         # Colons are at least as many as names: when they are no more than what was found, no name was there twice.
         is_sure = data.count(b":") == names or len(_NAME.findall(data)) == names
         return len(found) if is_sure else None

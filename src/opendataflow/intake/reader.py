@@ -1,6 +1,7 @@
 """Reading the log of a stream, up to where it is durable and never further."""
 
 import bisect
+import contextlib
 import datetime
 import os
 from collections.abc import Callable, Iterator
@@ -128,15 +129,16 @@ class IntakeReader:
     def _entries(self, offset: int, end: End) -> Iterator[Entry]:
         """Entries of one segment, from the one with this offset on; none when it is not there."""
         found = False
-        try:
-            place = self._places.get(offset)
-            for entry in self._lines(*place, end, offset) if place is not None else ():
-                found = True
-                yield entry
-            if not found:  # reading has not been here, or it went on in a new segment
+        place = self._places.get(offset)
+        if place is not None:
+            with contextlib.suppress(FileNotFoundError):  # removed since, by retention
+                for entry in self._lines(*place, end, offset):
+                    found = True
+                    yield entry
+        if not found:  # reading has not been here, or it goes on in a new segment
+            self._places.pop(offset, None)
+            with contextlib.suppress(FileNotFoundError):
                 yield from self._lines(*self._search(offset, end), end, offset)
-        except FileNotFoundError:  # removed since, by retention
-            self._places.clear()
 
     def _search(self, offset: int, end: End) -> tuple[int, int]:
         segments = self._segments(end)

@@ -270,7 +270,8 @@ def _about(code: Inspected, pipeline: Pipeline) -> Iterator[tuple[str, int, str,
             yield ERROR, 1, "has no function `run`", "write `def run(df):` that returns a DataFrame"
         return
     if run.most == 0:
-        yield ERROR, run.line, "`run` takes no DataFrame", "write `def run(df):`"
+        wanted = "write `def run(df):`, or `def run(df, stream=None):` in a stream"
+        yield ERROR, run.line, "`run` takes no DataFrame", wanted
     elif pipeline.sources and run.required > pipeline.sources:
         told = f"`run` asks for {run.required} sources, and pipeline {pipeline.slug!r} has {pipeline.sources}"
         yield ERROR, run.line, told, "add a source in project.yml, or take a parameter out"

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 from opendataflow.domain.chunk import ChunkStatus, Input
 from opendataflow.domain.dataset import Dataset, chunk_location, is_below, output_location
 from opendataflow.domain.job import Candidate, Job
-from opendataflow.domain.questions import Sight, Verdict, ask
+from opendataflow.domain.questions import Items, Sight, Verdict, ask
 from opendataflow.domain.tables import Table, find_table, sqlite_file, table_location
 
 if TYPE_CHECKING:
     from opendataflow.runner.files import Found
 
 
-def prepare(job: Job, candidate: Candidate) -> Verdict:
+def prepare(job: Job, candidate: Candidate, items: Items | None = None) -> Verdict:
     """The five answers for this dataid as things are now. Reads files, changes nothing."""
     datasets = job.datasets_read
     sights = tuple(look_at_input(chunk, datasets[chunk.key[:2]], root=job.root) for chunk in candidate.inputs)
@@ -22,7 +22,9 @@ def prepare(job: Job, candidate: Candidate) -> Verdict:
     if job.mapped:
         known = {chunk.key[:2] for chunk in candidate.inputs}
         unmapped = tuple(link.dataset.datasetid for link in job.mapped if link.dataset[:2] not in known)
-    return ask(candidate, sights=sights, places=places, concurrency=job.concurrency, unmapped=unmapped)
+    return ask(
+        candidate, sights=sights, places=places, concurrency=job.concurrency, unmapped=unmapped, items=items
+    )  # fmt: skip
 
 
 def input_location(chunk: Input, dataset: Dataset, *, root: str) -> str | None:

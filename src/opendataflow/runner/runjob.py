@@ -10,7 +10,7 @@ from opendataflow import faults
 from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.dataset import output_location, path_segment
 from opendataflow.domain.job import Candidate, Job
-from opendataflow.domain.questions import Question, Verdict
+from opendataflow.domain.questions import Items, Question, Verdict
 from opendataflow.domain.run import Claim, Finished, Owner, Result
 from opendataflow.errors import ConfigurationError, LeaseLost, StoreUnavailable
 from opendataflow.runner.ends import audit, exit_code
@@ -104,6 +104,7 @@ class Runner:
         self._ahead: list[Candidate] = []
         self._ahead_until = 0.0
         self._taken: Taken | None = None
+        self.look_at_items: Callable[[Job, str], Items | None] | None = None  # of a batch, where a stream is run
         me = os.getpid()
         self.owner = Owner(name, self.host, me, start_time(me) or 0, guard.pid, guard.started_at)
         self.lineage: Lineage | None = None
@@ -153,7 +154,7 @@ class Runner:
             again = f"`dataflow resubmit {job.jobid} {dataid}` runs it again"
             code = 0 if candidate.status == "COMPLETE" else 1
             return Outcome(code, str(candidate.status), job.jobid, dataid, f"is {candidate.status} already; {again}")
-        verdict = prepare(job, candidate)
+        verdict = prepare(job, candidate, self.look_at_items(job, dataid) if self.look_at_items else None)
         if verdict.yes and (candidate.waiting > 0 or not candidate.claimable):
             self.store.recount(job, dataid)
         if verdict.yes:

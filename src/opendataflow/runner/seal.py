@@ -1,7 +1,7 @@
 """Slots of a stream that are over become one chunk of its destination each: what batch pipelines read.
 
-A slot is over when no item can be accepted in it any more and all that were are published. Should a clock have gone
-wrong and an item come later all the same, its slot is sealed again.
+A slot is over when no item can be accepted in it any more and all that were are published. Should a clock be behind and
+an item be accepted in a slot that was sealed, it goes into the one that is open: what was sealed stays as it is.
 """
 
 import time
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.job import Job, JobStatus
 from opendataflow.domain.run import Ending, Result
-from opendataflow.domain.streams import batch_range, get_settings, only_records, slot_of_moment
+from opendataflow.domain.streams import batch_range, get_settings, only_records, slot_end, slot_of_moment
 from opendataflow.domain.tables import table_location
 from opendataflow.intake.entry import moment
 from opendataflow.runner.runjob import Outcome, Taken
@@ -32,16 +32,27 @@ class Sealer:
             self._seal, session.address.work, store=session.store, say=session.say,
             secrets=tuple(session.passwords.values()),
         ).work()  # fmt: skip
-        self._late: set[str] = set()
+        stream = streams.get_stream(session.store, session.job.jobid, project=session.job.project)
+        self._sealed_to = stream.sealed_to or ""
 
-    def published(self, dataid: str, outcome: Outcome) -> None:
-        """A batch is published: if its slot was sealed before, that is done again."""
-        if outcome.status != "COMPLETE":
-            return
-        slot = next((slot for one, slot in streams.batches_since(self._store, self._job, batch_range(dataid)[0])
-                     if one == dataid), None)  # fmt: skip
-        if slot is not None and slot < self._over(None):
-            self._late.add(slot)
+    def slot_for(self, at: str) -> str:
+        """In which slot a new batch is sealed whose items were accepted then: theirs, or the next that is open."""
+        slot = max(slot_of_moment(one, self._settings.seal) for one in (at, self._sealed_to))
+        begun = set(streams.slots_begun(self._store, self._seal, slot))
+        while slot in begun:
+            slot = slot_of_moment(slot_end(slot), self._settings.seal)
+        return slot
+
+    def reopen(self, dataid: str) -> None:
+        """A batch is to be made again: so is the slot that it is sealed in, and consumers wait for that."""
+        from opendataflow.store.operations import Key, resubmit
+
+        batches = streams.batches_since(self._store, self._job, batch_range(dataid)[0])
+        for slot in {slot for one, slot in batches if one == dataid}:
+            if slot in streams.slots_begun(self._store, self._seal, slot):
+                key = Key(self._seal.project, self._seal.jobid, slot)
+                resubmit(self._store, [key], only=frozenset({JobStatus.COMPLETE, JobStatus.FAILED}))
+                self._store.recount(self._seal, slot)
 
     def _over(self, oldest: float | None) -> str:
         """The slot that is not over: of the oldest item that is not published, or of now."""
@@ -51,7 +62,6 @@ class Sealer:
     def seal_what_is_over(self, oldest: float | None) -> Iterator[Outcome]:
         """Seal the slots before that of the oldest item that is not published; `oldest` is when it was accepted."""
         upto = self._over(oldest)
-        self._seal_late_ones_again()
         due = streams.due_slots(self._store, self._job, upto=upto)
         for slot in due:
             streams.expect_seal(self._store, self._seal, slot)
@@ -68,16 +78,7 @@ class Sealer:
             yield outcome
         if due and is_whole:
             streams.set_sealed_to(self._store, self._job, upto)
-
-    def _seal_late_ones_again(self) -> None:
-        from opendataflow.store.operations import Key, resubmit
-
-        late, self._late = self._late, set()
-        for slot in late:
-            if self._store.find_candidate(self._seal, slot) is not None:
-                key = Key(self._seal.project, self._seal.jobid, slot)
-                resubmit(self._store, [key], only=frozenset({JobStatus.COMPLETE, JobStatus.FAILED}))
-                self._store.recount(self._seal, slot)
+            self._sealed_to = max(self._sealed_to, upto)
 
     def _record(self, taken: Taken) -> Outcome:
         """The rows are in the table since their batches were published: only that the slot is whole is new."""

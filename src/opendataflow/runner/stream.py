@@ -9,19 +9,21 @@ knows them by this name. Whatever dies, the next runner asks the store, does wha
 """
 
 import contextlib
+import datetime
 import fcntl
 import json
 import os
 import select
 import time
 from collections.abc import Callable, Generator, Iterator
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from opendataflow import faults
 from opendataflow.domain.dataset import path_segment
 from opendataflow.domain.job import Job
+from opendataflow.domain.questions import Items
 from opendataflow.domain.run import Claim
-from opendataflow.domain.streams import FOLDER, batch_id, get_settings, slot_of_moment
+from opendataflow.domain.streams import FOLDER, batch_id, batch_range, get_settings
 from opendataflow.errors import Refused, StoreUnavailable, UsageError
 from opendataflow.intake.entry import moment
 from opendataflow.intake.reader import IntakeReader
@@ -40,6 +42,7 @@ ASK_AGAIN_SECONDS = 0.25  # while a batch may not be claimed: a pause, a static 
 SEAL_SECONDS = 5.0
 LOOK_SECONDS = 1.0  # between two looks for batches that are to be made again
 REFRESH_SECONDS = 1.0  # between two looks at static sources
+RETRY_SECONDS = 60.0  # a drain waits for an attempt that is due within that time
 STARTS = 3  # in a row without a batch, before the stream is FAILED
 PAUSE_SECONDS = (0.5, 30.0)  # before a query that ended is begun again: first, and most
 T = TypeVar("T")
@@ -50,7 +53,15 @@ class _Failed(Exception):
 
 
 class _Blocked(Exception):
-    """A drain that could only wait."""
+    """A drain that could only wait; the message is for what."""
+
+
+class _Waits(NamedTuple):
+    """Why a batch is not run now."""
+
+    why: Outcome
+    key: str  # while it is the same, it has been told
+    ends_drain: bool
 
 
 def run_stream(session: Session, *, cwd: str, drain: bool = False, wait_seconds: float = 0.0) -> Iterator[Outcome]:
@@ -88,6 +99,7 @@ class StreamRunner:
         self._has_more: Callable[[], bool] = lambda: False  # than the log holds
         self._known_end = streams.committed_end(self._store, self._job)
         path = os.path.join(session.address.work, "logs", path_segment(self._job.jobid), "query.log")
+        self._runner.look_at_items = self._look_at_items
         self._said = RunLog(path, self._runner.shown, secrets=tuple(session.passwords.values()))
 
     def __enter__(self) -> "StreamRunner":
@@ -112,14 +124,13 @@ class StreamRunner:
 
     @contextlib.contextmanager
     def fed(self) -> Iterator[None]:
-        """While it is open, what fills the log does, if callers do not."""
+        """While it is open, files of a watched folder are taken into the log."""
         if self._settings.origin != FOLDER:
             yield
             return
-        from opendataflow.runner.stream_feed import FolderFeed
+        from opendataflow.runner.watch_folder import Feeding
 
-        feed = FolderFeed(self._job, self.folder, committed=lambda: self._known_end, say=self._session.say)
-        with feed:
+        with Feeding(self._job, self.folder, committed=lambda: self._known_end, say=self._session.say) as feed:
             self._has_more = lambda: not feed.is_settled
             yield
 
@@ -129,14 +140,16 @@ class StreamRunner:
         self._patiently(self._session.tidy)
         self._is_drain, self._until = drain, time.monotonic() + wait_seconds
         self._report(streams.RUNNING)
+        waiting = max(self._log.durable_end() - self._known_end, 0)
+        self._session.say(f"{self._job.jobid}: from item {self._known_end} on, {waiting} wait; Spark is being started")
         state, reason = streams.STOPPED, ""
         try:
             yield from self._run()
         except _Failed as failed:
             state, reason = streams.FAILED, str(failed)
             yield Outcome(1, "FAILED", self._job.jobid, None, f"the stream stops: {failed}")
-        except _Blocked:
-            pass
+        except _Blocked as blocked:
+            reason = str(blocked)
         except StoreUnavailable as error:  # told to stop while it was away
             yield Outcome(75, "STOPPED", self._job.jobid, None, str(error))
         finally:
@@ -301,7 +314,7 @@ class StreamRunner:
         """The row of the range, so that it can be claimed; None when another runner has begun with one like it."""
         accepted = self._log.accepted_at(start)
         at = moment(accepted if accepted is not None else time.time())
-        slot = slot_of_moment(at, self._settings.seal)
+        slot = self._sealer.slot_for(at)
         try:
             dataid = self._patiently(lambda: streams.expect_batch(self._store, self._job, start, end, at=at, slot=slot))
         except (Refused, UsageError):
@@ -318,11 +331,15 @@ class StreamRunner:
             begun = self._patiently(lambda: streams.find_begun(self._store, self._job))
             if begun is None:
                 break
-            yield from self._until_complete(batch_id(*begun))
+            yield from self._again(batch_id(*begun))
         while not self._is_over() and (again := self._patiently(lambda: streams.list_again(self._store, self._job))):
             for dataid in again:
-                yield from self._until_complete(dataid)
+                yield from self._again(dataid)
         self._look_at = time.monotonic() + LOOK_SECONDS
+
+    def _again(self, dataid: str) -> Iterator[Outcome]:
+        self._patiently(lambda: self._sealer.reopen(dataid))
+        yield from self._until_complete(dataid)
 
     def _until_complete(self, dataid: str) -> Iterator[Outcome]:
         """Attempts at one range, until it is COMPLETE; raises when there is none left."""
@@ -332,7 +349,6 @@ class StreamRunner:
             if isinstance(taken, Taken):
                 outcome = self._child.run(self._job, self._batches.work(), taken)
                 self._look_at = 0.0 if outcome.status != "COMPLETE" else self._look_at
-                self._sealer.published(dataid, outcome)
                 yield outcome
                 if outcome.status == "COMPLETE":
                     self._starts = 0
@@ -340,15 +356,14 @@ class StreamRunner:
                 continue
             if taken.status == "COMPLETE":
                 return
-            if taken.status == "FAILED" and not self._is_tried_again(dataid):
-                raise _Failed(f"batch {dataid} FAILED: {self._why_failed(dataid)}")
-            if self._is_drain and time.monotonic() >= self._until:
-                yield taken
-                raise _Blocked
-            if taken.message != told:
-                told = taken.message
-                self._session.say(f"{self._job.jobid}/{dataid} waits: {told}")
-            self._tell_how_it_stands(taken.message)
+            waits = self._waits(dataid, taken)
+            if self._is_drain and waits.ends_drain:
+                yield waits.why
+                raise _Blocked(f"{dataid} {waits.why.message}")
+            if waits.key != told:
+                told = waits.key
+                self._session.say(f"{self._job.jobid}/{dataid} {waits.why.message}")
+            self._tell_how_it_stands(f"{dataid} {waits.why.message}")
             self._wait(ASK_AGAIN_SECONDS)
 
     def _take(self, dataid: str) -> Taken | Outcome:
@@ -364,9 +379,31 @@ class StreamRunner:
 
             take_in_sources(self._store, self._job, say=self._session.say)
 
-    def _is_tried_again(self, dataid: str) -> bool:
-        candidate = self._store.find_candidate(self._job, dataid)
-        return candidate is None or str(candidate.status) != "FAILED" or candidate.parked_until is not None
+    def _look_at_items(self, job: Job, dataid: str) -> Items | None:
+        """Whether the log has what a batch reads."""
+        if job[:2] != self._job[:2]:
+            return None
+        start, end = batch_range(dataid)
+        first, durable = self._log.first_offset(), self._log.durable_end()
+        items = f"items {start} to {end - 1}"
+        if first <= start and end <= durable:
+            return Items(True, f"{items} are durable in {self.folder}")
+        has = f"{first} to {durable - 1}" if durable > first else "none"
+        return Items(False, f"{items} are not in the log any more: {self.folder} has {has}; restore it from a backup")
+
+    def _waits(self, dataid: str, why: Outcome) -> _Waits:
+        """For what a batch waits that could not be taken; raises when it FAILED and no attempt is left."""
+        if why.status != "FAILED":
+            told = f"waits: {why.message}"
+            return _Waits(why._replace(message=told), told, time.monotonic() >= self._until)
+        candidate = self._patiently(lambda: self._store.find_candidate(self._job, dataid))
+        until = candidate.parked_until if candidate is not None else None
+        if candidate is not None and str(candidate.status) == "FAILED" and until is None:
+            raise _Failed(f"batch {dataid} FAILED: {self._why_failed(dataid)}")
+        due = datetime.datetime.fromisoformat(until).timestamp() if until else 0.0
+        seconds = max(due - self._store.clock(), 0.0)
+        told = f"FAILED, and is tried again in {seconds:.1f} s"
+        return _Waits(why._replace(message=told), until or "", seconds > RETRY_SECONDS)
 
     def _why_failed(self, dataid: str) -> str:
         from opendataflow.store.operations import NEWEST, Key, runs_of_dataid

@@ -61,7 +61,7 @@ def replay_failed(store: LoopStore, job: Job, folder: str, items: Sequence[Faile
 
 
 def replay_since(store: LoopStore, job: Job, folder: str, moment: float, *, dry_run: bool) -> list[dict[str, Any]]:
-    """Have what was accepted at or after the moment made again; UsageError when the log does not reach back so far."""
+    """Have what was accepted at or after the moment made again; UsageError when that is not there any more."""
     from opendataflow.intake.reader import IntakeReader
 
     reader = IntakeReader(folder)
@@ -69,10 +69,10 @@ def replay_since(store: LoopStore, job: Job, folder: str, moment: float, *, dry_
     batches = batches_since(store, job, offset)
     if batches:
         start = batch_range(batches[0][0])[0]
-        if start < first:
+        if start < first or start > offset:
             raise UsageError(
-                f"the log of {job.jobid} begins at item {first}, and that time at item {start}: what is older was "
-                f"removed after `retention`; give a later time"
+                f"what came since then begins with item {min(start, offset)}, and what can be made again with item "
+                f"{max(first, start)}: `dataflow clean` removed the rest after `retention`; give a later time"
             )
     return resubmit_since(store, job, offset, dry_run=dry_run)
 

@@ -122,14 +122,17 @@ class _DryRun:
             return dict(json.load(file))
 
     def _locations(self, claim: Claim, out: str) -> Locations:
+        from opendataflow.runner.stream_state import find_missing
         from opendataflow.store.published import find_chunk
 
+        missing = find_missing(self._session.store, self._job, has_looked=True)
+        if missing is not None:
+            raise Refused(f"{claim.jobid} cannot be run: {missing.told}; {missing.fix}", exit_code=10)
         found: Locations = {self._job.outputs[0].dataset[:2]: out}
         for link in self._job.inputs:
             dataset = link.dataset
             chunk = find_chunk(self._session.store, dataset, FULL)
-            if chunk is None or str(chunk.status) != "READY":
-                raise Refused(f"{dataset.datasetid}/{FULL} is not READY, and {claim.jobid} reads it", exit_code=10)
+            assert chunk is not None  # noqa: S101  none is missing
             is_table = find_table(dataset) is not None
             root = self._job.root
             found[dataset[:2]] = (

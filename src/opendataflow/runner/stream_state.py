@@ -4,7 +4,10 @@ import datetime
 import os
 from typing import Any, NamedTuple
 
+from opendataflow.domain.job import Job
+from opendataflow.domain.partitions import FULL
 from opendataflow.domain.streams import INTAKE, Settings
+from opendataflow.domain.tables import find_table
 from opendataflow.errors import DataflowError
 from opendataflow.project.address import Address, stream_folder
 from opendataflow.store.loop import LoopStore
@@ -24,6 +27,7 @@ class StreamStatus(NamedTuple):
     processed: int  # items that are dealt with: published or set aside
     failed: int  # items that are set aside and were not sent again
     replayed: int
+    rejected: int  # rows of watched files, records of a topic that did not fit; as far as the log is on this machine
     lag_items: int
     lag_seconds: float  # since the oldest item was accepted that is not dealt with
     rate: float  # items a second, over the last minute
@@ -31,27 +35,72 @@ class StreamStatus(NamedTuple):
     has_token: bool
     owner: str | None
     seen_at: str | None
+    blocked_by: str  # the source that it waits for, and why; '' where none is missing
+    fix: str  # the command that would help it on; '' where nothing is wrong
+
+
+class Missing(NamedTuple):
+    """A static source of a stream that is not READY: no batch can be made without it."""
+
+    told: str
+    fix: str
 
 
 def stream_status(store: LoopStore, address: Address, row: StreamRow) -> StreamStatus:
     """How one stream stands now; where its log is elsewhere, as its runner last said."""
     job = store.get_job(row.jobid, project=row.project)
     counted = counters(store, job)
-    accepted, oldest = _look(stream_folder(address, row.project, row.jobid), counted.committed)
+    folder = stream_folder(address, row.project, row.jobid)
+    accepted, oldest = _look(folder, counted.committed)
     if accepted is None:
         accepted = max(row.accepted, counted.committed)
         oldest = _seconds(row.oldest_at) if row.accepted > counted.committed else None
     lag = max(accepted - counted.committed, 0)
     waited = max(store.clock() - oldest, 0.0) if lag and oldest is not None else 0.0
     state, reason = _state(row, store.clock())
-    return StreamStatus(
-        row.project, row.jobid, state, reason, accepted, counted.committed, counted.failed, counted.replayed, lag,
-        round(waited, 3), round(counted.rate, 3), row.sealed_to, row.token_hash is not None, row.owner, row.seen_at,
+    missing = find_missing(store, job)
+    status = StreamStatus(
+        row.project, row.jobid, state, reason, accepted, counted.committed, counted.failed, counted.replayed,
+        _rejected(row.settings, folder), lag, round(waited, 3), round(counted.rate, 3), row.sealed_to,
+        row.token_hash is not None, row.owner, row.seen_at, missing.told if missing else "", "",
     )  # fmt: skip
+    return status._replace(fix=_fix(status, missing))
 
 
 def all_streams(store: LoopStore, address: Address, *, project: str | None) -> list[StreamStatus]:
     return [stream_status(store, address, row) for row in list_streams(store, project=project)]
+
+
+def find_missing(store: LoopStore, job: Job, *, has_looked: bool = False) -> Missing | None:
+    """The first static source that is not READY; None when all are.
+
+    One that the stream's runner takes in by itself is missing only once somebody `has_looked` for it.
+    """
+    from opendataflow.runner.sources import waits
+    from opendataflow.store.published import find_chunk, find_producer
+
+    for link in job.inputs:
+        dataset = link.dataset
+        chunk = find_chunk(store, dataset, FULL)
+        is_taken_in = chunk is None and not has_looked and waits(dataset)
+        if is_taken_in or (chunk is not None and str(chunk.status) == "READY"):
+            continue
+        told = f"{dataset.datasetid}/{FULL} is {chunk.status if chunk is not None else 'not there yet'}"
+        producer = find_producer(store, dataset)
+        if producer is not None:
+            return Missing(f"{told}; {producer.jobid} makes it", f"`dataflow why {producer.jobid} {FULL}`")
+        can_scan = dataset.location is not None or find_table(dataset) is not None
+        scan = f"`dataflow scan {dataset.datasetid}` or " if can_scan else ""
+        return Missing(told, f"when it is there: {scan}`dataflow ready {dataset.datasetid} {FULL}`")
+    return None
+
+
+def _rejected(settings: Settings, folder: str) -> int:
+    if settings.origin == INTAKE:
+        return 0
+    from opendataflow.intake.rejected import count_rejected
+
+    return count_rejected(folder)
 
 
 def _look(folder: str, committed: int) -> tuple[int | None, float | None]:
@@ -96,26 +145,33 @@ def stream_blockers(store: LoopStore, address: Address, *, project: str | None) 
         reason = f"the stream is {one.state}{f': {one.reason}' if one.reason else ''}; {told}"
         if one.lag_items:
             reason += f", the oldest for {one.lag_seconds:,.0f} s"
+        reason += f"; {one.blocked_by}" if one.blocked_by else ""
         cause = "STREAM_FAILED" if one.state == FAILED else "STREAM_LAGS"
         found.append({
             "cause": cause, "name": one.stream, "dataids": [waiting], "reason": reason, "blocks": 0, "jobs": [],
-            "fix": next_step(one),
+            "fix": one.fix,
         })  # fmt: skip
     return found
 
 
-def next_step(status: StreamStatus) -> str:
-    """The command that would help the stream on; '' where nothing is wrong."""
+def describe(status: StreamStatus) -> str:
+    """Its state and why: NEW, planes/full is not there yet."""
+    return ", ".join(one for one in (f"{status.state} {status.reason}".strip(), status.blocked_by) if one)
+
+
+def _fix(status: StreamStatus, missing: Missing | None) -> str:
     name = status.stream
     if status.state == FAILED:
         return f"mend the cause (`dataflow runs {name} --status FAILED`), then `dataflow stream resume {name}`"
     if status.state == PAUSED:
         return f"`dataflow stream resume {name}`"
+    if missing is not None:
+        return missing.fix
     if status.state != RUNNING:
         return f"`dataflow stream run {name}`, or a worker: `dataflow worker`"
     if status.lag_items and status.lag_seconds > LAGS_SECONDS:
         return f"see what takes its time: `dataflow runs {name}`; a larger `max_batch` costs less per item"
-    if status.failed:
+    if status.failed or status.rejected:
         return f"`dataflow stream failed {name}`"
     return ""
 

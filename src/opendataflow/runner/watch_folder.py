@@ -7,20 +7,20 @@ done is written down in `taken.ndjson` beside the log; rows that do not fit, wit
 
 import contextlib
 import hashlib
-import json
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from opendataflow.domain.job import Job
-from opendataflow.domain.streams import FOLDER, KAFKA, get_settings
+from opendataflow.domain.streams import FOLDER, get_settings
 from opendataflow.errors import ConfigurationError, DataflowError, UsageError
 from opendataflow.intake.files import Record, read_records
 from opendataflow.intake.log import IntakeLog
 from opendataflow.intake.refusals import LogFull
+from opendataflow.intake.rejected import Rejected, RejectedRows, append_lines, read_lines
 from opendataflow.intake.schema import Items, StreamSchema
 
 LOOK_SECONDS = 0.5
@@ -30,7 +30,7 @@ FULL_SECONDS = 5.0
 PART_ROWS = 1_000
 PART_BYTES = 8 << 20
 COPIED_AT_ONCE = 1 << 20
-TAKEN, REJECTED, COPY = "taken.ndjson", "rejected.ndjson", "file.copy"
+TAKEN, COPY = "taken.ndjson", "file.copy"
 _ENDS = {"csv": (".csv",), "ndjson": (".ndjson", ".jsonl", ".json")}
 _UNFINISHED = (".tmp", ".part")
 
@@ -46,28 +46,16 @@ class Taken(NamedTuple):
 
 
 def open_feed(job: Job, folder: str, *, begin: int, say: Callable[[str], None]) -> "FolderFeed | None":
-    """What feeds the stream from where project.yml says; None where its callers do.
+    """What feeds the stream from the folder that project.yml names; None where its callers or Spark do.
 
     `folder` is the stream's own, `begin` the committed end. Raises ConfigurationError when the source cannot be read.
     """
     settings = get_settings(job)
-    if settings.origin == KAFKA:
-        raise ConfigurationError(kafka_sentence(settings.source["kafka"]["topic"]))
     if settings.origin != FOLDER:
         return None
     if "://" in job.root:
         raise ConfigurationError(f"{job.jobid}: {job.root} is not on this machine, and only a local folder is watched")
     return FolderFeed(job, folder, IntakeLog(folder, begin=begin), say=say)
-
-
-def kafka_sentence(topic: str) -> str:
-    """Why a topic cannot be read here, and what to do."""
-    return (
-        f"the Kafka topic {topic!r} cannot be read: Spark's connector (org.apache.spark:spark-sql-kafka-0-10, of "
-        "Spark's own version) is not part of PySpark, and not installed here. Until it is, have a consumer send the "
-        "messages to `POST /v1/streams/…`, with topic, partition and offset as Idempotency-Key: so nothing is lost or "
-        "doubled"
-    )
 
 
 class Feeding:
@@ -120,10 +108,10 @@ class FolderFeed:
         self.place = os.path.join(job.root, settings.source["folder"])
         self.format: str = settings.source["format"]
         self.backlog = settings.backlog
-        self._folder, self._log, self._say, self._clock = folder, log, say, clock
+        self._slug, self._folder, self._log, self._say, self._clock = job.jobid, folder, log, say, clock
         self._schema = StreamSchema(settings.schema)
-        self._taken = {name: Taken(*rest) for name, *rest in _lines_of(os.path.join(folder, TAKEN))}
-        self._rejected = {one["key"] for one in _lines_of(os.path.join(folder, REJECTED))}
+        self._taken = {name: Taken(*rest) for name, *rest in read_lines(os.path.join(folder, TAKEN))}
+        self._rejected = RejectedRows(folder, clock=clock)
         self._told: set[str] = set()
         self._work: Iterator[int] | None = None
         self._not_before = 0.0
@@ -224,7 +212,7 @@ class FolderFeed:
                 yield self._append(name, f"file-{mark}-{number}", part)
         except UsageError as error:
             told = str(error).replace(copy, name)
-            self._reject(f"file-{mark}-x", [{"file": name, "line": 0, "error": told, "row": ""}])
+            self._reject(f"file-{mark}-x", [Rejected(name, 0, told, "")])
         self._write_down(name, taken._replace(rows=skipped + rows))
 
     def _copy(self, name: str, copy: str, known: Taken | None, found: list[Taken]) -> Iterator[int]:
@@ -251,7 +239,7 @@ class FolderFeed:
     # Parts ----------------------------------------------------------------------------------------------------------
     def _append(self, name: str, key: str, part: list[Record]) -> int:
         """The rows of a part that fit into the log, the others among the rejected; how many items are new."""
-        wrong = [{"file": name, "line": one.line, "error": one.error, "row": one.text} for one in part if not one.items]
+        wrong = [Rejected(name, one.line, one.error, one.text) for one in part if not one.items]
         if wrong:
             self._reject(key, wrong)
         items = [one.items for one in part if one.items is not None]
@@ -261,30 +249,22 @@ class FolderFeed:
         accepted = self._log.append(joined.data, joined.count, key=key)
         return 0 if accepted.repeated else accepted.count
 
-    def _reject(self, key: str, rows: list[dict[str, Any]]) -> None:
-        if key in self._rejected:  # a part that is read again after a crash
+    def _reject(self, key: str, rows: list[Rejected]) -> None:
+        if not self._rejected.add(key, rows):
             return
-        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._clock()))
-        _append_lines(os.path.join(self._folder, REJECTED), [{**row, "at": at, "key": key} for row in rows])
-        self._rejected.add(key)
         first = rows[0]
         more = f", and {len(rows) - 1} more rows" if len(rows) > 1 else ""
-        where = f"{first['file']} line {first['line']}" if first["line"] else first["file"]
-        self._say(f"{where} is rejected: {first['error']}{more}; see {os.path.join(self._folder, REJECTED)}")
+        where = f"{first.file} line {first.line}" if first.line else first.file
+        self._say(f"{where} is rejected: {first.error}{more}; see `dataflow stream failed {self._slug}`")
 
     def _write_down(self, name: str, taken: Taken) -> None:
-        _append_lines(os.path.join(self._folder, TAKEN), [[name, *taken]])
+        append_lines(os.path.join(self._folder, TAKEN), [[name, *taken]])
         self._taken[name] = taken
 
     def _tell(self, message: str) -> None:
         if message not in self._told:
             self._told.add(message)
             self._say(message)
-
-
-def count_rejected(folder: str) -> int:
-    """How many rows of watched files were rejected."""
-    return sum(1 for _ in _lines_of(os.path.join(folder, REJECTED)))
 
 
 def _looks(seen: os.stat_result) -> tuple[int, int, int]:
@@ -309,27 +289,3 @@ def _parts(records: Iterator[Record]) -> Iterator[list[Record]]:
 def _joined(items: list[Items]) -> Items:
     """One array of them all."""
     return Items(b"[%b]" % b",".join(one.data[1:-1] for one in items), sum(one.count for one in items))
-
-
-def _lines_of(path: str) -> Iterator[Any]:
-    """The lines of such a file; one that was torn by a crash is passed over."""
-    with contextlib.suppress(FileNotFoundError), open(path, encoding="utf-8") as file:
-        for line in file:
-            with contextlib.suppress(ValueError):
-                yield json.loads(line)
-
-
-def _append_lines(path: str, values: list[Any]) -> None:
-    text = "".join(f"{json.dumps(value, ensure_ascii=False)}\n" for value in values)
-    with open(path, "a", encoding="utf-8", errors="replace") as file:
-        if file.tell() and not _ends_with_break(path):
-            file.write("\n")  # a line that was torn stays alone
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _ends_with_break(path: str) -> bool:
-    with open(path, "rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"

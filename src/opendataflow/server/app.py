@@ -9,6 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from opendataflow import __version__
 from opendataflow.server.intake import Intake
@@ -17,10 +18,11 @@ from opendataflow.server.problems import as_problem
 from opendataflow.server.streams import Streams
 
 
-def make_app(streams: Streams, *, project: str | None) -> Starlette:
+def make_app(streams: Streams, *, project: str | None) -> ASGIApp:
     """The application; an address without a project means this one."""
+    intake = Intake(streams, project)
     routes = [
-        *Intake(streams, project).routes(),  # first: it is called most
+        *intake.routes(),
         Route("/health", health, methods=["GET"]),
         Route("/v1/openapi.json", description, methods=["GET"]),
     ]
@@ -33,7 +35,13 @@ def make_app(streams: Streams, *, project: str | None) -> Starlette:
         await streams.close()
 
     handlers = {HTTPException: as_problem, Exception: as_problem}
-    return Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
+    pages = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        # Items come by the thousand a second, and what pages have around them costs as much as all that is done here.
+        await (intake if intake.is_for(scope) else pages)(scope, receive, send)
+
+    return app
 
 
 async def health(_request: Request) -> Response:

@@ -1,15 +1,14 @@
 """`POST /v1/streams/PIPELINE`: items in, their ids back once they are durable."""
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Iterable
 
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from opendataflow.domain.streams import event_id
 from opendataflow.errors import ConfigurationError, DataflowError, StoreUnavailable, UsageError
@@ -30,6 +29,8 @@ MOST_HELD = 256 << 20  # bytes of bodies in memory
 MOST_IDS = 1000  # that are written out one by one
 RETRY_SECONDS = "5"
 SILENCE_SECONDS = 10.0  # after what is not well has been logged
+_PREFIX = "/v1/streams/"
+_JSON_TYPE = (b"content-type", b"application/json")
 _LOG = logging.getLogger("opendataflow.server")
 
 
@@ -47,7 +48,13 @@ def refused(status: int, detail: str, **more: object) -> _Refused:
     return _Refused(problem(status, detail, **more))  # type: ignore[arg-type]
 
 
+class _Gone(Exception):
+    """The sender went away before all of its body had come."""
+
+
 class Intake:
+    """An ASGI application of its own."""
+
     def __init__(self, streams: Streams, project: str | None) -> None:
         """Of these streams; an address without a project means this one."""
         self.streams, self.project = streams, project
@@ -55,20 +62,39 @@ class Intake:
         self._told_at: dict[str, float] = {}
 
     def routes(self) -> Iterable[Route]:
-        yield Route("/v1/streams/{pipeline}", self.accept, methods=["POST"])
-        yield Route("/v1/streams/{project}/{pipeline}", self.accept, methods=["POST"])
+        """What it answers to, for whoever asks which addresses and methods there are."""
+        for names in ("{pipeline}", "{project}/{pipeline}"):
+            yield Route(_PREFIX + names, self, methods=["POST"])
 
-    async def accept(self, request: Request) -> Response:
+    def is_for(self, scope: Scope) -> bool:
+        """Whether the request brings items."""
+        return scope["type"] == "http" and scope["method"] == "POST" and _find_name(scope["path"]) is not None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take in the items of a request, all of them or none."""
+        try:
+            answer = await self._answer(scope, receive)
+        except Exception:
+            await problem(500, "an internal error; see the server's log")(scope, receive, send)
+            raise
+        if isinstance(answer, Response):
+            await answer(scope, receive, send)
+        elif answer:
+            headers = [_JSON_TYPE, (b"content-length", b"%d" % len(answer))]
+            await send({"type": "http.response.start", "status": 202, "headers": headers})
+            await send({"type": "http.response.body", "body": answer})
+
+    async def _answer(self, scope: Scope, receive: Receive) -> bytes | Response:
+        """What the sender is told: the body of a 202, or a refusal. Nothing: the sender is gone."""
         held = 0
         try:
-            headers = {name: value.decode("latin-1") for name, value in request.scope["headers"]}
-            facts = await self._authorized(request, headers)
+            headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+            facts = await self._authorized(scope["path"], headers)
             lines = _is_lines(headers)
             key = headers.get(b"idempotency-key")
             if key is not None:
                 check_key(key)
-            body = await self._read_body(request, headers, facts.settings.body_bytes)
+            body = await self._read_body(receive, headers, facts.settings.body_bytes)
             held = len(body)
             self._held += held
             stream = await self.streams.get(facts)
@@ -80,8 +106,8 @@ class Intake:
             return _accepted(facts.row.jobid, answer)
         except _Refused as error:
             return error.answer
-        except ClientDisconnect:
-            return Response(status_code=400)  # nobody is there to read it
+        except _Gone:
+            return b""
         except ItemsRefused as error:
             errors = [{"index": one.index, "field": one.field, "reason": one.reason} for one in error.problems]
             return problem(422, str(error), errors=errors)
@@ -108,7 +134,7 @@ class Intake:
             _LOG.error("%s: %s: %s", what, type(error).__name__, error)
         return _later(status, f"{what}; nothing was accepted, send it again")
 
-    async def _authorized(self, request: Request, headers: Headers) -> Facts:
+    async def _authorized(self, path: str, headers: Headers) -> Facts:
         """What is known of the stream that the request may write to."""
         scheme, _, token = headers.get(b"authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
@@ -116,8 +142,8 @@ class Intake:
                 "give the stream's token: `Authorization: Bearer TOKEN`; `dataflow stream token PIPELINE` makes one"
             )
             raise _Refused(problem(401, detail, headers={"WWW-Authenticate": "Bearer"}))
-        slug = request.path_params["pipeline"]
-        project = request.path_params.get("project", self.project)
+        named, slug = _find_name(path) or (None, "")
+        project = named or self.project
         facts = await self.streams.find(project, slug)
         if facts is None or not is_token(facts.row, token.strip()):
             facts = await self.streams.find(project, slug, within=NEW_SECONDS)  # it may be new
@@ -129,7 +155,7 @@ class Intake:
             raise refused(404, f"{slug!r} takes no items: it reads them from {facts.settings.origin}")
         return facts
 
-    async def _read_body(self, request: Request, headers: Headers, most: int) -> bytes:
+    async def _read_body(self, receive: Receive, headers: Headers, most: int) -> bytes:
         told = headers.get(b"content-length", "")
         expected = int(told) if told.isdecimal() and len(told) < 20 else 0
         too_large = f"the body has more than {most:,} bytes; send fewer items at once"
@@ -142,9 +168,9 @@ class Intake:
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 while more:
-                    message = await request.receive()
+                    message = await receive()
                     if message["type"] == "http.disconnect":
-                        raise ClientDisconnect
+                        raise _Gone
                     parts.append(message.get("body", b""))
                     size, more = size + len(parts[-1]), message.get("more_body", False)
                     if size > most:
@@ -152,6 +178,16 @@ class Intake:
         except TimeoutError:
             raise refused(408, f"the body did not come within {BODY_SECONDS:.0f} s") from None
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _find_name(path: str) -> tuple[str | None, str] | None:
+    """The project, if it is named, and the pipeline of `/v1/streams/[PROJECT/]PIPELINE`; None for other addresses."""
+    if not path.startswith(_PREFIX):
+        return None
+    first, slash, second = path[len(_PREFIX) :].partition("/")
+    if not first or "/" in second or bool(slash) != bool(second):
+        return None
+    return (first, second) if slash else (None, first)
 
 
 def _is_lines(headers: Headers) -> bool:
@@ -179,16 +215,16 @@ def _check_backlog(stream: Stream, facts: Facts, count: int) -> None:
         raise _Refused(_later(429, f"{detail}; send it later, or see `dataflow stream status {facts.row.jobid}`"))
 
 
-def _accepted(slug: str, answer: Accepted) -> Response:
+def _accepted(slug: str, answer: Accepted) -> bytes:
     first, last = event_id(slug, answer.first), event_id(slug, answer.end - 1)
-    told: dict[str, object] = {"count": answer.count, "first": first, "last": last}
-    if answer.repeated:
-        told["repeated"] = True
-    text = json.dumps(told)
-    if answer.count <= MOST_IDS:  # a slug needs no escape: written at once, since there may be many
-        numbers = f'", "{slug}-'.join(map(str, range(answer.first, answer.end)))
-        text = f'{text[:-1]}, "ids": ["{slug}-{numbers}"]}}'
-    return Response(text, 202, media_type="application/json")
+    repeated = ', "repeated": true' if answer.repeated else ""
+    ids = ""
+    if answer.count <= MOST_IDS:
+        numbers = str(list(range(answer.first, answer.end)))[1:-1].replace(", ", f'", "{slug}-')
+        ids = f', "ids": ["{slug}-{numbers}"]'
+    # Written as it is, since there may be many: a slug needs no escape.
+    text = f'{{"count": {answer.count}, "first": "{first}", "last": "{last}"{repeated}{ids}}}'
+    return text.encode()
 
 
 def _later(status: int, detail: str) -> Response:

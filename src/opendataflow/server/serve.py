@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 import uvicorn
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from opendataflow.errors import ConfigurationError
 
@@ -43,7 +43,7 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def serve(app: Starlette, at: socket.socket, ready: Callable[[], None]) -> int:
+def serve(app: ASGIApp, at: socket.socket, ready: Callable[[], None]) -> int:
     """Answer requests until SIGTERM or SIGINT; those that came may finish. Returns the exit code."""
     config = uvicorn.Config(
         app, log_config=None, access_log=False, lifespan="on", ws="none", server_header=False,

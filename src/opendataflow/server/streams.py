@@ -1,13 +1,14 @@
 """The streams that the server takes items for: what the store says of them, and their open logs."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
 from opendataflow.domain.streams import KAFKA, Settings
-from opendataflow.errors import StoreUnavailable
+from opendataflow.errors import DataflowError, StoreUnavailable
 from opendataflow.intake.group import GroupWriter
 from opendataflow.intake.log import Accepted, IntakeLog, Request
 from opendataflow.intake.schema import StreamSchema
@@ -17,8 +18,10 @@ from opendataflow.store.streams import StreamRow, committed_end, find_stream, fi
 FRESH_SECONDS = 1.0  # a revoked token is refused after that
 NEW_SECONDS = 0.1  # a new one is known after that
 AWAY_SECONDS = 60.0  # while the store is away, what it said last holds for so long
+SLOW_SECONDS = 2.0  # a store that has not answered by then is away, as far as senders are concerned
 UPKEEP_SECONDS = 60.0
 MOST_KNOWN = 1000  # names that were asked for
+_LOG = logging.getLogger("opendataflow.server")
 
 _T = TypeVar("_T")
 Answer = Accepted | Exception
@@ -35,6 +38,13 @@ class Facts(NamedTuple):
     @property
     def settings(self) -> Settings:
         return self.row.settings
+
+
+class Asking(NamedTuple):
+    """A question to the store that is not answered yet."""
+
+    answer: "asyncio.Task[Facts | None]"
+    since: float
 
 
 class Stream:
@@ -65,7 +75,7 @@ class Streams:
         self._asking = ThreadPoolExecutor(1, "store")
         self._opening = ThreadPoolExecutor(2, "logs")
         self._facts: dict[Name, Facts | float] = {}  # a number: when it was found that there is none
-        self._refreshing: dict[Name, asyncio.Task[Facts | None]] = {}
+        self._refreshing: dict[Name, Asking] = {}
         self._streams: dict[tuple[str, str], Stream] = {}
         self._lock = asyncio.Lock()
 
@@ -77,19 +87,28 @@ class Streams:
         """
         name, now = (project, slug), time.monotonic()
         known = self._facts.get(name)
-        seen_at = known.seen_at if isinstance(known, Facts) else known
-        if seen_at is not None and now - seen_at < within:
-            return known if isinstance(known, Facts) else None
-        task = self._refreshing.get(name)
-        if task is None:
-            task = self._refreshing[name] = asyncio.create_task(self._refresh(name))
-            task.add_done_callback(lambda _: self._refreshing.pop(name, None))
-        try:
-            return await asyncio.shield(task)
-        except StoreUnavailable:
-            if isinstance(known, Facts) and now - known.seen_at < AWAY_SECONDS:
-                return known
-            raise
+        facts = known if isinstance(known, Facts) else None
+        age = now - (known if isinstance(known, float) else known.seen_at) if known is not None else float("inf")
+        if age < within / 2:
+            return facts
+        asking = self._refreshing.get(name) or self._begin_refresh(name, now)
+        if age < within:
+            return facts  # the answer is there before anybody must wait for it
+        if facts is None or age >= AWAY_SECONDS:
+            return await asyncio.shield(asking.answer)
+        await asyncio.wait({asking.answer}, timeout=max(0.0, asking.since + SLOW_SECONDS - now))
+        is_away = not asking.answer.done() or isinstance(asking.answer.exception(), StoreUnavailable)
+        return facts if is_away else asking.answer.result()
+
+    def _begin_refresh(self, name: Name, now: float) -> Asking:
+        asking = self._refreshing[name] = Asking(asyncio.create_task(self._refresh(name)), now)
+
+        def ended(answer: "asyncio.Task[Facts | None]") -> None:
+            self._refreshing.pop(name, None)
+            _ = answer.cancelled() or answer.exception()  # whoever waits is told; nobody may
+
+        asking.answer.add_done_callback(ended)
+        return asking
 
     async def _refresh(self, name: Name) -> Facts | None:
         found = await self._ask(lambda store: _read_facts(store, *name))
@@ -146,8 +165,9 @@ class Streams:
             for (project, slug), stream in list(self._streams.items()):
                 try:
                     await self._upkeep(project, slug, stream)
-                except (OSError, StoreUnavailable):
-                    pass  # the next round finds the same segments
+                except (OSError, DataflowError) as error:  # the next round finds the same segments
+                    if not isinstance(error, StoreUnavailable):
+                        _LOG.error("%s: what retention says was not removed: %s", slug, error)
 
     async def _upkeep(self, project: str, slug: str, stream: Stream) -> None:
         kept = await self._ask(lambda store: first_kept(store, store.get_job(slug, project=project)))
@@ -171,7 +191,7 @@ class Streams:
 
 def takes_items(settings: Settings) -> bool:
     """Whether items can be sent to it; those of Kafka are read where they are."""
-    return settings.origin != KAFKA
+    return KAFKA not in settings.source
 
 
 def _read_facts(store: LoopStore, project: str | None, slug: str) -> Facts | None:

@@ -4,48 +4,49 @@ A record is a JSON object (or an array of them) that fits the stream's schema. I
 partition and offset: read twice, it is accepted once. Records that do not fit are kept beside the log, with the reason.
 """
 
-import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from opendataflow.domain.streams import Field
 from opendataflow.errors import ConfigurationError
 from opendataflow.intake.log import IntakeLog, Request
-from opendataflow.intake.refusals import ItemsRefused
+from opendataflow.intake.refusals import ItemsRefused, NotJson
+from opendataflow.intake.rejected import Rejected, RejectedRows
 from opendataflow.intake.schema import StreamSchema
 
 MOST_RECORDS = 10_000  # at a time
-CHECKPOINT, REFUSED = "kafka", "kafka_refused.ndjson"  # in the stream's folder
+MOST_SHOWN = 1_000  # characters of a record that does not fit
+CHECKPOINT = "kafka"  # in the stream's folder
 _PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
 
-def require_connector(spark: SparkSession, slug: str) -> None:
-    """Raise ConfigurationError that says how to get it, unless Spark has its Kafka connector."""
+def require_connector(spark: SparkSession, slug: str, topic: str) -> None:
+    """Raise ConfigurationError that says what to do instead, unless Spark has its connector for Kafka."""
     jvm: Any = spark._jvm
     try:
         jvm.java.lang.Class.forName(_PROVIDER, False, jvm.java.lang.Thread.currentThread().getContextClassLoader())
     except Exception:  # noqa: BLE001  whatever the JVM raised, the class is not there
         package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark.version}"
         raise ConfigurationError(
-            f"the stream {slug} reads Kafka, and Spark has no connector for it here; in project.yml, give it with "
-            f"`spark: {{conf: {{spark.jars.packages: '{package}'}}}}`, or put its jars where Spark's are"
+            f"{slug} reads the Kafka topic {topic!r}, and Spark has no connector for it here; name its package in "
+            f"project.yml, `spark: {{conf: {{spark.jars.packages: '{package}'}}}}`, or have a consumer send the "
+            f"records to `POST /v1/streams/{slug}` with topic, partition and offset as Idempotency-Key"
         ) from None
 
 
 def start_feed(spark: SparkSession, asked: Mapping[str, Any]) -> Any:
     """The query that fills the log."""
-    require_connector(spark, asked["slug"])
     kafka, folder = asked["kafka"], asked["folder"]
+    require_connector(spark, asked["slug"], kafka["topic"])
     schema = StreamSchema([Field(*one) for one in asked["fields"]])
-    log = IntakeLog(folder, begin=asked["begin"])
+    log, rejected = IntakeLog(folder, begin=asked["begin"]), RejectedRows(folder)
 
     def each(df: DataFrame, _number: int) -> None:
-        rows = df.select("topic", "partition", "offset", F.col("value").cast("string").alias("value"))
-        append(log, schema, rows.orderBy("partition", "offset").collect(), os.path.join(folder, REFUSED))
+        rows = df.select("topic", "partition", "offset", "value").orderBy("partition", "offset")
+        append(log, schema, rows.collect(), rejected)
 
     source = spark.readStream.format("kafka").option("kafka.bootstrap.servers", kafka["servers"])
     source = source.option("subscribe", kafka["topic"]).option("startingOffsets", "earliest")
@@ -54,23 +55,19 @@ def start_feed(spark: SparkSession, asked: Mapping[str, Any]) -> Any:
     return writer.queryName(f"{asked['slug']} from Kafka").start()
 
 
-def append(log: IntakeLog, schema: StreamSchema, records: list[Any], refused: str) -> None:
+def append(log: IntakeLog, schema: StreamSchema, records: Iterable[Any], rejected: RejectedRows) -> None:
     """Append what fits, each record under its own key; the others are written down. Raises when the log is full."""
     requests = []
     for record in records:
+        topic, partition, offset = (record[name] for name in ("topic", "partition", "offset"))
+        key, value = f"kafka-{topic[-100:]}-{partition}-{offset}", bytes(record["value"] or b"")
         try:
-            items = schema.parse((record["value"] or "").encode())
-        except ItemsRefused as error:
-            _keep(refused, record, str(error))
+            items = schema.parse(value)
+        except (ItemsRefused, NotJson) as error:
+            text = value[:MOST_SHOWN].decode(errors="replace")
+            rejected.add(key, [Rejected(f"{topic}, partition {partition}", offset, str(error), text)])
             continue
-        key = f"kafka-{record['topic']}-{record['partition']}-{record['offset']}"
         requests.append(Request(items.data, items.count, key))
     for result in log.append_all(requests):
         if isinstance(result, Exception):
             raise result
-
-
-def _keep(path: str, record: Any, reason: str) -> None:
-    fields = {name: record[name] for name in ("topic", "partition", "offset", "value")}
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps({**fields, "reason": reason}) + "\n")

@@ -41,6 +41,11 @@ def find_fault(run: Callable[..., Any]) -> str | None:
     """Why batch cannot call this `run`, or None."""
     parameters = inspect.signature(run).parameters
     names = list(parameters)
+    if takes(run).most == 0 and STREAM in parameters:
+        return (
+            "`run` takes no DataFrame; write `def run(df, stream=None):`. Where a stream has no sources, its items are "
+            "`df`, too"
+        )
     if takes(run).most == 0:
         return "`run` takes no DataFrame; write `def run(df):`"
     if STREAM in parameters:

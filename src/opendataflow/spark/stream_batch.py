@@ -21,6 +21,13 @@ from opendataflow.spark.spec import ChunkSpec, ItemRange
 if TYPE_CHECKING:  # most pipelines are no streams
     from opendataflow.intake.schema import StreamSchema
 
+# Of the session of a stream's batches. They are small, and somebody waits for each.
+_SETTINGS = {
+    "spark.sql.adaptive.enabled": "false",  # planning stage by stage costs 50 ms, and finds nothing to do
+    # The runner says what is complete, and a directory is one run's alone: no marker, and no second move of files.
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    "mapreduce.fileoutputcommitter.algorithm.version": "2",
+}
 MOST_ASIDE = 200  # items of one batch: more than that, and it is the code or its data that is wrong, not an item
 
 Item = dict[str, Any]
@@ -137,6 +144,7 @@ class Statics:
         """As they are in the store now; read anew only when one of them has another version."""
         if self._digest != spec.inputs_digest or not spec.inputs_digest:
             self.forget()
+            _prepare(spark, spec)
             self._frames = [_kept(read_chunk(spark, place)) for place in spec.sources]
             self._digest = spec.inputs_digest
         return self._frames
@@ -160,6 +168,14 @@ class Statics:
 
 
 statics = Statics()
+
+
+def _prepare(spark: SparkSession, spec: ChunkSpec) -> None:
+    """Settings for batches; what the project says of one of them holds."""
+    # Nobody joins small parts after a shuffle, so there are no more of them than can be worked on at once.
+    settings = {**_SETTINGS, "spark.sql.shuffle.partitions": str(spark.sparkContext.defaultParallelism)}
+    for key in settings.keys() - (spec.spark.get("conf") or {}).keys():
+        spark.conf.set(key, settings[key])
 
 
 def _kept(df: DataFrame) -> DataFrame:

@@ -241,6 +241,12 @@ def expect_seal(store: LoopStore, seal_job: Job, slot: str) -> None:
     store.expect_one(seal_job, slot)
 
 
+def slots_begun(store: LoopStore, seal_job: Job, slot: str) -> list[str]:
+    """Slots from this one on that are sealed, or that somebody has begun to seal, in order."""
+    of_seal = {"project": seal_job.project, "jobid": seal_job.jobid, "slot": slot}
+    return [str(row[0]) for row in store.read("known_rows", of_seal, file=FILE)]
+
+
 def set_sealed_to(store: LoopStore, job: Job, slot: str) -> None:
     """Slots before this one are sealed, or have no items."""
     _write(store, "set_sealed_to", {**_of(job), "slot": slot})
