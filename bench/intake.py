@@ -150,8 +150,10 @@ def started(argv: list[str], folder: str) -> tuple[subprocess.Popen[str], int]:
 
 
 def main() -> None:
-    # Beside this file and not in /tmp, which may be memory.
-    with tempfile.TemporaryDirectory(prefix="intake-", dir=Path(__file__).parent) as folder:
+    # Beside this file and not in /tmp, which may be memory; in a folder that git passes over.
+    beside = Path(__file__).parent / ".dataflow"
+    beside.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="intake-", dir=beside) as folder:
         Path(folder, "project.yml").write_text(PROJECT)
         subprocess.run([BIN / "dataflow", "apply"], cwd=folder, check=True, capture_output=True)
         made = subprocess.run(

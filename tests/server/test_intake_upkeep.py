@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -25,8 +26,9 @@ from support.servers import LEADS, Client, Server, new_token
 AWAY_SECONDS, SLOW_SECONDS = 3.0, 0.3
 QUICKLY = f"""
 from opendataflow.cli.main import main
-from opendataflow.server import streams
+from opendataflow.server import intake, streams
 
+intake.BODY_SECONDS = 1.0
 streams.AWAY_SECONDS, streams.SLOW_SECONDS, streams.UPKEEP_SECONDS = {AWAY_SECONDS}, {SLOW_SECONDS}, 0.2
 raise SystemExit(main())
 """
@@ -90,8 +92,17 @@ def test_a_store_that_is_away_for_a_while_stops_nobody_and_old_items_go_once_the
             sent += 1
         return status
 
-    with QuickServer(project) as server, Client(server.port, new_token(project)) as client:
+    token = new_token(project)
+    with (
+        QuickServer(project) as server,
+        Client(server.port, token) as client,
+        socket.create_connection(("127.0.0.1", server.port), timeout=30) as slow,
+    ):
         assert post() == 202
+        head = (
+            f"POST /v1/streams/leads HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Length: 9\r\n\r\n"
+        )
+        slow.sendall(head.encode() + b"{")
         # It falls silent: one sender waits a moment, then nobody does.
         silent = backend_of(url, server.process.pid)
         os.kill(silent, signal.SIGSTOP)
@@ -100,6 +111,7 @@ def test_a_store_that_is_away_for_a_while_stops_nobody_and_old_items_go_once_the
         assert [post() for _ in range(20)] == [202] * 20
         assert time.monotonic() - begun < 4 * SLOW_SECONDS
         os.kill(silent, signal.SIGCONT)
+        assert slow.recv(100).startswith(b"HTTP/1.1 408 "), "its body did not come in time"
         # It goes away: what it said last holds for a while, and then it is said that nothing is accepted.
         time.sleep(0.5)
         own_postgres.halt("immediate")

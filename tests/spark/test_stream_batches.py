@@ -182,7 +182,10 @@ def test_items_have_the_declared_types(spark: SparkSession, world: World) -> Non
 def test_records_of_a_topic_are_accepted_once_and_without_the_connector_it_is_said_what_to_do(
     spark: SparkSession, world: World
 ) -> None:
-    with pytest.raises(ConfigurationError, match=r"spark-sql-kafka-0-10_2\.13:.* or have a consumer send the records"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"sql-kafka-0-10_2\.13:.*, or leave out `from` and have a consumer",
+    ):
         require_connector(spark, "leads", "new_leads")
     values = [b'{"id": 1, "email": "a"}', b'[{"id": 2, "email": "b"}, {"id": 3, "email": "c"}]', b"no JSON", None,
               b'{"id": "x", "email": "\xff"}']  # fmt: skip

@@ -8,6 +8,7 @@ import typer
 
 from opendataflow.cli.opened import address, opened
 from opendataflow.cli.operate import DryRun, Yes
+from opendataflow.cli.output import number_of
 from opendataflow.cli.render import confirm, put, put_json, put_table, say
 from opendataflow.cli.runs import Json, moment
 from opendataflow.errors import UsageError
@@ -188,7 +189,7 @@ def replay(
     sent = {one.offset: "" for one in items} if dry_run else replay_failed(store, job, _folder(found, job), items)
     if as_json:
         put_json([{"offset": offset, "sent_as": name or None} for offset, name in sent.items()])
-    say(f"{'would send' if dry_run else 'sent'} {len(sent)} items again")
+    say(f"{'would send' if dry_run else 'sent'} {number_of(len(sent), 'item')} again")
 
 
 def _replay_since(

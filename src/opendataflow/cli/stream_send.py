@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from opendataflow.cli.opened import address, opened
+from opendataflow.cli.output import number_of
 from opendataflow.cli.render import put_json, say
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def send(
         return
     known = f", {repeated:,} of them accepted before" if repeated else ""
     ids = f": {_id(row, first)} … {_id(row, last)}" if total else ""
-    say(f"sent {total:,} items to {row.jobid}{known}{ids}")
+    say(f"sent {number_of(total, 'item')} to {row.jobid}{known}{ids}")
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from opendataflow.errors import UsageError
 from opendataflow.store.loop import LoopStore
 from opendataflow.store.streams import (
     FAILED,
+    RUNNING,
     STOPPED,
     FailedItem,
     batches_since,
@@ -88,9 +89,11 @@ def resume_stream(store: LoopStore, job: Job) -> Iterator[str]:
         keys = [Key(job.project, job.jobid, dataid) for dataid in failed]
         resubmit(store, keys, only=frozenset({JobStatus.FAILED}))
         yield f"tried again: {', '.join(failed[:5])}{' …' if len(failed) > 5 else ''}"
-    if get_stream(store, job.jobid, project=job.project).state == FAILED:
+    state = get_stream(store, job.jobid, project=job.project).state
+    if state == FAILED:
         report(store, job, state=STOPPED)
-    yield f"{job.jobid} goes on" if done or failed else f"{job.jobid} was not paused"
+    goes_on = "goes on" if state == RUNNING else f"goes on with `dataflow stream run {job.jobid}`, or a worker"
+    yield f"{job.jobid} {goes_on}" if done or failed or state == FAILED else f"{job.jobid} was not paused"
     by, until = find_pause_of_all(store)
     if by is not None:
         yield f"but everything is paused by {by}{f' until {until}' if until else ''}; `dataflow resume all` ends it"

@@ -155,14 +155,18 @@ def stream_blockers(store: LoopStore, address: Address, *, project: str | None) 
 
 
 def describe(status: StreamStatus) -> str:
-    """Its state and why: NEW, planes/full is not there yet."""
-    return ", ".join(one for one in (f"{status.state} {status.reason}".strip(), status.blocked_by) if one)
+    """Its state and why: NEW, planes/full is not there yet; PAUSED by anna."""
+    link = " " if status.state == PAUSED else ", "
+    found = f"{status.state}{link}{status.reason}" if status.reason else status.state
+    return f"{found}, {status.blocked_by}" if status.blocked_by else found
 
 
 def _fix(status: StreamStatus, missing: Missing | None) -> str:
     name = status.stream
     if status.state == FAILED:
-        return f"mend the cause (`dataflow runs {name} --status FAILED`), then `dataflow stream resume {name}`"
+        return (
+            f"mend the cause, then `dataflow stream resume {name}`, and `dataflow stream run {name}` if no worker does"
+        )
     if status.state == PAUSED:
         return f"`dataflow stream resume {name}`"
     if missing is not None:
@@ -171,6 +175,8 @@ def _fix(status: StreamStatus, missing: Missing | None) -> str:
         return f"`dataflow stream run {name}`, or a worker: `dataflow worker`"
     if status.lag_items and status.lag_seconds > LAGS_SECONDS:
         return f"see what takes its time: `dataflow runs {name}`; a larger `max_batch` costs less per item"
+    if status.lag_items and status.reason:
+        return f"`dataflow runs {name}` says more"
     if status.failed or status.rejected:
         return f"`dataflow stream failed {name}`"
     return ""

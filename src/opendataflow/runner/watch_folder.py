@@ -255,7 +255,8 @@ class FolderFeed:
         first = rows[0]
         more = f", and {len(rows) - 1} more rows" if len(rows) > 1 else ""
         where = f"{first.file} line {first.line}" if first.line else first.file
-        self._say(f"{where} is rejected: {first.error}{more}; see `dataflow stream failed {self._slug}`")
+        error = first.error.removeprefix(f"{first.file}: ")
+        self._say(f"{where} is rejected: {error}{more}; see `dataflow stream failed {self._slug}`")
 
     def _write_down(self, name: str, taken: Taken) -> None:
         append_lines(os.path.join(self._folder, TAKEN), [[name, *taken]])

@@ -29,9 +29,10 @@ def make_app(streams: Streams, *, project: str | None) -> ASGIApp:
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
-        upkeep = asyncio.create_task(streams.keep_up())
+        upkeep = [asyncio.create_task(one) for one in (streams.keep_up(), intake.watch())]
         yield
-        upkeep.cancel()
+        for task in upkeep:
+            task.cancel()
         await streams.close()
 
     handlers = {HTTPException: as_problem, Exception: as_problem}

@@ -1,9 +1,11 @@
 """`POST /v1/streams/PIPELINE`: items in, their ids back once they are durable."""
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
 
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
@@ -29,6 +31,7 @@ MOST_HELD = 256 << 20  # bytes of bodies in memory
 MOST_IDS = 1000  # that are written out one by one
 RETRY_SECONDS = "5"
 SILENCE_SECONDS = 10.0  # after what is not well has been logged
+_LAST = [f"{number:03d}" for number in range(1000)]  # digits of a number
 _PREFIX = "/v1/streams/"
 _JSON_TYPE = (b"content-type", b"application/json")
 _LOG = logging.getLogger("opendataflow.server")
@@ -59,6 +62,7 @@ class Intake:
         """Of these streams; an address without a project means this one."""
         self.streams, self.project = streams, project
         self._held = 0
+        self._reading: dict[asyncio.Task[Any], float] = {}  # since when a body is waited for; negative: for too long
         self._told_at: dict[str, float] = {}
 
     def routes(self) -> Iterable[Route]:
@@ -165,19 +169,40 @@ class Intake:
             raise _Refused(_later(503, "too much is being sent at once; send it again"))
         parts: list[bytes] = []
         size, more = 0, True
-        try:
-            async with asyncio.timeout(BODY_SECONDS):
-                while more:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise _Gone
-                    parts.append(message.get("body", b""))
-                    size, more = size + len(parts[-1]), message.get("more_body", False)
-                    if size > most:
-                        raise refused(413, too_large)
-        except TimeoutError:
-            raise refused(408, f"the body did not come within {BODY_SECONDS:.0f} s") from None
+        with self._waited_for():
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise _Gone
+                parts.append(message.get("body", b""))
+                size, more = size + len(parts[-1]), message.get("more_body", False)
+                if size > most:
+                    raise refused(413, too_large)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    @contextlib.contextmanager
+    def _waited_for(self) -> Iterator[None]:
+        """A body must be there in time. A timer for each would cost as much as reading it: one task watches all."""
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
+        self._reading[task] = time.monotonic()
+        try:
+            yield
+        except asyncio.CancelledError:
+            if self._reading[task] >= 0 or task.uncancel() > 0:
+                raise
+            raise refused(408, f"the body did not come within {BODY_SECONDS:.0f} s") from None
+        finally:
+            del self._reading[task]
+
+    async def watch(self) -> None:
+        """End requests whose bodies do not come, until cancelled."""
+        while True:
+            await asyncio.sleep(BODY_SECONDS / 10)
+            now = time.monotonic()
+            for task, since in list(self._reading.items()):
+                if since >= 0 and now - since > BODY_SECONDS:
+                    self._reading[task] = -1.0
+                    task.cancel()
 
 
 def _find_name(path: str) -> tuple[str | None, str] | None:
@@ -218,13 +243,24 @@ def _check_backlog(stream: Stream, facts: Facts, count: int) -> None:
 def _accepted(slug: str, answer: Accepted) -> bytes:
     first, last = event_id(slug, answer.first), event_id(slug, answer.end - 1)
     repeated = ', "repeated": true' if answer.repeated else ""
-    ids = ""
-    if answer.count <= MOST_IDS:
-        numbers = str(list(range(answer.first, answer.end)))[1:-1].replace(", ", f'", "{slug}-')
-        ids = f', "ids": ["{slug}-{numbers}"]'
-    # Written as it is, since there may be many: a slug needs no escape.
+    ids = f', "ids": [{_ids(slug, answer.first, answer.end)}]' if answer.count <= MOST_IDS else ""
+    # A slug needs no escape.
     text = f'{{"count": {answer.count}, "first": "{first}", "last": "{last}"{repeated}{ids}}}'
     return text.encode()
+
+
+def _ids(slug: str, first: int, end: int) -> str:
+    """`"leads-1000", "leads-1001"`: put together from what is there, since there may be hundreds in an answer."""
+    if first < len(_LAST):
+        return ", ".join(f'"{event_id(slug, number)}"' for number in range(first, end))
+    parts = []
+    while first < end:
+        head, last = divmod(first, len(_LAST))
+        upto = min(last + end - first, len(_LAST))
+        begin = f'"{event_id(slug, head)}'
+        parts.append(begin + f'", {begin}'.join(_LAST[last:upto]) + '"')
+        first += upto - last
+    return ", ".join(parts)
 
 
 def _later(status: int, detail: str) -> Response:

@@ -32,8 +32,9 @@ def require_connector(spark: SparkSession, slug: str, topic: str) -> None:
         package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark.version}"
         raise ConfigurationError(
             f"{slug} reads the Kafka topic {topic!r}, and Spark has no connector for it here; name its package in "
-            f"project.yml, `spark: {{conf: {{spark.jars.packages: '{package}'}}}}`, or have a consumer send the "
-            f"records to `POST /v1/streams/{slug}` with topic, partition and offset as Idempotency-Key"
+            f"project.yml, `spark: {{conf: {{spark.jars.packages: '{package}'}}}}`, or leave out `from` and have a "
+            f"consumer send the records to `POST /v1/streams/{slug}` with topic, partition and offset as "
+            "Idempotency-Key"
         ) from None
 
 

@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -28,6 +28,8 @@ _SETTINGS = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "mapreduce.fileoutputcommitter.algorithm.version": "2",
 }
+ROWS_PART = 0.2  # of the heap
+_ROW_BYTES = 64  # of a row beside its values
 MOST_ASIDE = 200  # items of one batch: more than that, and it is the code or its data that is wrong, not an item
 
 Item = dict[str, Any]
@@ -134,6 +136,7 @@ class Statics:
         self._session: SparkSession | None = None
         self._digest: str | None = None
         self._frames: list[DataFrame] = []
+        self._in_cache = 0  # of the frames, those that Spark's cache holds
 
     def session(self, spark: SparkSession) -> SparkSession:
         if self._session is None:
@@ -145,14 +148,19 @@ class Statics:
         if self._digest != spec.inputs_digest or not spec.inputs_digest:
             self.forget()
             _prepare(spark, spec)
-            self._frames = [_kept(read_chunk(spark, place)) for place in spec.sources]
+            room = _room(spark)
+            for place in spec.sources:
+                kept = _keep(read_chunk(spark, place), room)
+                room -= kept.row_bytes
+                self._in_cache += kept.in_cache
+                self._frames.append(kept.frame)
             self._digest = spec.inputs_digest
         return self._frames
 
     def forget(self) -> None:
-        frames, self._frames, self._digest = self._frames, [], None
+        frames, self._frames, self._digest, self._in_cache = self._frames, [], None, 0
         for frame in frames:
-            with contextlib.suppress(Exception):  # Spark's cache may have been cleared
+            with contextlib.suppress(Exception):  # Spark's cache may have been cleared; rows go when nobody has them
                 frame.unpersist()
 
     @contextlib.contextmanager
@@ -162,7 +170,7 @@ class Statics:
         try:
             yield
         finally:
-            if _cached_entries(spark) > max(before, len(self._frames)):
+            if _cached_entries(spark) > max(before, self._in_cache):
                 self.forget()
                 spark.catalog.clearCache()
 
@@ -178,10 +186,33 @@ def _prepare(spark: SparkSession, spec: ChunkSpec) -> None:
         spark.conf.set(key, settings[key])
 
 
-def _kept(df: DataFrame) -> DataFrame:
-    kept = df.persist()
-    kept.count()  # now, once, and not within the first batch that needs it
-    return kept
+class _Kept(NamedTuple):
+    frame: DataFrame
+    in_cache: bool
+    row_bytes: int  # of the heap, where it is kept as rows
+
+
+def _room(spark: SparkSession) -> int:
+    """How much of the heap static sources may take as rows; none where a lost executor could take them along."""
+    jvm: Any = spark._jvm
+    is_here = spark.sparkContext.master.startswith("local")
+    return int(jvm.java.lang.Runtime.getRuntime().maxMemory() * ROWS_PART) if is_here else 0
+
+
+def _keep(df: DataFrame, room: int) -> _Kept:
+    """The frame, computed now, once, and not within the first batch that needs it.
+
+    As rows if there is room for them: every batch goes through all of them, and taking them out of Spark's compressed
+    cache costs 70 ms for a million, which is half of what a batch costs.
+    """
+    cached = df.persist()
+    rows = cached.count()
+    row_bytes = rows * (int(cached._jdf.schema().defaultSize()) + _ROW_BYTES)
+    if row_bytes > room:
+        return _Kept(cached, True, 0)
+    frame = cached.localCheckpoint(eager=True)
+    cached.unpersist()
+    return _Kept(frame, False, row_bytes)
 
 
 def _cached_entries(spark: SparkSession) -> int:

@@ -95,7 +95,9 @@ class StreamQuery:
         feed = _start_feed(spark, asked)
         query = self._active = self._start(spark, asked, checkpoint)
         try:
-            query.awaitTermination()
+            while not query.awaitTermination(1):
+                if feed is not None and (trouble := feed.exception()) is not None:
+                    raise trouble  # the log would stay as it is, and nobody would know
         except StreamingQueryException:
             if self._next is not None:
                 raise _Again from None
