@@ -58,10 +58,17 @@ class Head:
 
 def encode(first: int, count: int, at: str, key: str | None, sum_: str | None, items: bytes) -> bytes:
     """The line of a request, with its line break."""
+    return b"".join(encode_parts(first, count, at, key, sum_, items))
+
+
+def encode_parts(
+    first: int, count: int, at: str, key: str | None, sum_: str | None, items: bytes
+) -> tuple[bytes, bytes, bytes]:
+    """The same in parts, so that many lines are put together by copying their items once."""
     told = f'"key":{json.dumps(key)},"sum":"{sum_}"' if key is not None else '"key":null,"sum":null'
     rest = f'"o":{first},"n":{count},"at":"{at}",{told},"items":'.encode()
     crc = zlib.crc32(b"}", zlib.crc32(items, zlib.crc32(rest)))
-    return b'{"crc":"%08x",%b%b}\n' % (crc, rest, items)
+    return b'{"crc":"%08x",%b' % (crc, rest), items, b"}\n"
 
 
 def is_whole(line: bytes) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from opendataflow.errors import DataflowError
-from opendataflow.intake.entry import Head, encode, find_head, is_whole, moment
+from opendataflow.intake.entry import Head, encode_parts, find_head, is_whole, moment
 from opendataflow.intake.keys import Keys, Known, sum_of
 from opendataflow.intake.refusals import KeyReused, LogDamaged, LogFull
 from opendataflow.intake.segments import (
@@ -110,14 +110,14 @@ class IntakeLog:
         at = max(self.clock(), self._last_at)
         text = moment(at)
         offset = self._end.offset
-        lines: list[bytes] = []
+        lines: list[bytes] = []  # in parts
         heads: dict[str, Head] = {}
         results: list[Accepted | Exception] = []
         for one in requests:
             sum_ = sum_of(one.items) if one.key is not None else None
             known = self._find_known(one.key, heads) if one.key is not None else None
             if known is None:
-                lines.append(encode(offset, one.count, text, one.key, sum_, one.items))
+                lines += encode_parts(offset, one.count, text, one.key, sum_, one.items)
                 if one.key is not None:
                     heads[one.key] = Head(offset, one.count, at, one.key, sum_)
                 results.append(Accepted(offset, one.count, repeated=False))

@@ -1,10 +1,9 @@
 """`POST /v1/streams/PIPELINE`: items in, their ids back once they are durable."""
 
 import asyncio
-import contextlib
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, cast
 
 from starlette.concurrency import run_in_threadpool
@@ -102,7 +101,10 @@ class Intake:
             held = len(body)
             self._held += held
             stream = await self.streams.get(facts)
-            items = await _parse(stream, body, lines=lines)
+            if held < LARGE:
+                items = stream.schema.parse(body, lines=lines)
+            else:
+                items = await run_in_threadpool(stream.schema.parse, body, lines=lines)
             _check_backlog(stream, facts, items.count)
             answer = await stream.append(Append(items.data, items.count, key))
             if isinstance(answer, Exception):
@@ -169,7 +171,10 @@ class Intake:
             raise _Refused(_later(503, "too much is being sent at once; send it again"))
         parts: list[bytes] = []
         size, more = 0, True
-        with self._waited_for():
+        # A timer for each body would cost as much as reading it: one task watches all of them.
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
+        self._reading[task] = time.monotonic()
+        try:
             while more:
                 message = await receive()
                 if message["type"] == "http.disconnect":
@@ -178,21 +183,13 @@ class Intake:
                 size, more = size + len(parts[-1]), message.get("more_body", False)
                 if size > most:
                     raise refused(413, too_large)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    @contextlib.contextmanager
-    def _waited_for(self) -> Iterator[None]:
-        """A body must be there in time. A timer for each would cost as much as reading it: one task watches all."""
-        task = cast("asyncio.Task[Any]", asyncio.current_task())
-        self._reading[task] = time.monotonic()
-        try:
-            yield
         except asyncio.CancelledError:
             if self._reading[task] >= 0 or task.uncancel() > 0:
                 raise
             raise refused(408, f"the body did not come within {BODY_SECONDS:.0f} s") from None
         finally:
             del self._reading[task]
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def watch(self) -> None:
         """End requests whose bodies do not come, until cancelled."""
@@ -225,12 +222,6 @@ def _is_lines(headers: Headers) -> bool:
     if kind not in (*JSON, *LINES) or (charset.startswith("charset=") and charset != "charset=utf-8"):
         raise refused(415, f"send {JSON[0]} or {LINES[0]}, in UTF-8; this is {told.strip()[:100]!r}")
     return kind in LINES
-
-
-async def _parse(stream: Stream, body: bytes, *, lines: bool) -> Items:
-    if len(body) < LARGE:
-        return stream.schema.parse(body, lines=lines)
-    return await run_in_threadpool(stream.schema.parse, body, lines=lines)
 
 
 def _check_backlog(stream: Stream, facts: Facts, count: int) -> None:
