@@ -17,7 +17,6 @@ from opendataflow.intake.entry import check_key
 from opendataflow.intake.log import Accepted
 from opendataflow.intake.log import Request as Append
 from opendataflow.intake.refusals import ItemsRefused, LogFull, NotJson
-from opendataflow.intake.schema import Items
 from opendataflow.server.problems import problem
 from opendataflow.server.streams import NEW_SECONDS, Facts, Stream, Streams, takes_items
 from opendataflow.store.streams import is_token
