@@ -35,7 +35,7 @@ test: setup ## run the tests: SQLite, PostgreSQL and Spark, all real
 	@sh scripts/jdbc.sh
 	@$(BIN)/python -m compileall -q src tests
 	@$(BIN)/dataflow prepare-spark || echo "==> Going on without: the tests take longer."
-	@$(BIN)/python -m pytest -n 4 --dist worksteal && echo "==> All tests passed."
+	@$(BIN)/python -m pytest -n 3 --dist worksteal && echo "==> All tests passed."
 
 faults: setup ## kill pipelines at every point that has a name, not only at some (some minutes)
 	@DATAFLOW_EVERY_FAULT=1 $(BIN)/python -m pytest tests/faults tests/spark/test_warm_runs.py tests/spark/test_clusters.py tests/spark/test_streams.py tests/docs && echo "==> Everything healed."

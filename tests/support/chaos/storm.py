@@ -2,6 +2,7 @@
 
 import contextlib
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -119,7 +120,10 @@ class _Storm:
         pids = " ".join(map(str, hit.pids))
         if fault.kind == "kill":
             return f"SIGKILL to {fault.whom} ({pids})"
-        self._after(fault.amount, lambda: go_on(hit))
+        # In a thread: what was stopped may hold SQLite's lock, and then this one waits for it in the next fault.
+        timer = threading.Timer(fault.amount, go_on, [hit])
+        timer.start()
+        self._after(fault.amount, timer.join)
         return f"SIGSTOP to {fault.whom} ({pids}) for {fault.amount:.1f} s"
 
     def _restart(self, fault: Fault) -> str:
