@@ -67,3 +67,15 @@ def number(value: object) -> float | None:
         found = float(value)
         return None if math.isnan(found) else found
     return None
+
+
+def parts_of(inside: str) -> list[str]:
+    """What stands between the commas that are in no brackets, of a type like `map<string,decimal(10,2)>`."""
+    parts, depth = [""], 0
+    for char in inside:
+        depth += (char in "<(") - (char in ">)")
+        if char == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return parts

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic_core import PydanticCustomError, core_schema
 
-from opendataflow.domain.types import MOMENT, moment, plain_name
+from opendataflow.domain.types import MOMENT, moment, parts_of, plain_name
 from opendataflow.errors import UsageError
 
 _BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
@@ -67,7 +67,7 @@ def shape_of(declared: str, depth: int = 0) -> Shape:
 
 
 def _nested(kind: str, inside: str, depth: int) -> Shape:
-    parts = _split(inside)
+    parts = parts_of(inside)
     if kind == "array":
         return core_schema.list_schema(core_schema.nullable_schema(shape_of(inside, depth)), strict=True)
     if kind == "map":
@@ -80,18 +80,6 @@ def _nested(kind: str, inside: str, depth: int) -> Shape:
         name, _, type_ = part.partition(":")
         fields[name] = core_schema.typed_dict_field(core_schema.nullable_schema(shape_of(type_, depth)), required=False)
     return core_schema.typed_dict_schema(fields, extra_behavior="forbid", strict=True)
-
-
-def _split(inside: str) -> list[str]:
-    """At the commas that are in no brackets."""
-    parts, depth = [""], 0
-    for char in inside:
-        depth += (char in "<(") - (char in ">)")
-        if char == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += char
-    return parts
 
 
 # Values that JSON writes as texts -------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, field_validator, model_validator
 
-from opendataflow.domain.types import OTHER, family, plain_name
+from opendataflow.domain.types import OTHER, family, parts_of, plain_name
 from opendataflow.project.source import suggestion
 from opendataflow.project.values import Duration, Filled, Strict, check_line, seconds
 
@@ -26,7 +26,7 @@ def _field_type(text: str) -> str:
     nested = re.fullmatch(r"(?i)(array|map|struct)<(.*)>", name)
     if nested is None:
         return _simple_type(text)
-    word, parts = nested[1].lower(), _parts(nested[2])
+    word, parts = nested[1].lower(), parts_of(nested[2])
     if word == "array" and len(parts) == 1:
         return f"array<{_field_type(parts[0])}>"
     if word == "map" and len(parts) == 2:
@@ -37,18 +37,6 @@ def _field_type(text: str) -> str:
         fields = (part.partition(":") for part in parts)
         return f"struct<{','.join(f'{name}:{_field_type(inner)}' for name, _, inner in fields)}>"
     raise ValueError(f"{text!r} is not a type like array<string>, map<string,int> or struct<street:string,number:int>")
-
-
-def _parts(text: str) -> list[str]:
-    """What stands between the commas that are in no bracket."""
-    parts, depth = [""], 0
-    for char in text:
-        depth += (char in "<(") - (char in ">)")
-        if char == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += char
-    return parts
 
 
 def _simple_type(text: str) -> str:
