@@ -131,11 +131,11 @@ def meet(mine, other):
 
 
 def test_a_chunk_that_never_ends_is_ended_alone_and_every_chunk_has_its_own_output(sqlite_project: Project) -> None:
-    project = pipeline(sqlite_project, HANGS, settings="at_once: 2\n    timeout: 8s")
+    project = pipeline(sqlite_project, HANGS, settings="at_once: 2\n    timeout: 20s")
     done = drain(project)
     assert done.returncode == 1, done.stderr
     assert states(project) == {"1": "COMPLETE", "2": "FAILED", "3": "COMPLETE", "4": "COMPLETE"}
-    assert messages(project, "2")[-1] == "it ran longer than its timeout of 8 s and was ended"
+    assert messages(project, "2")[-1] == "it ran longer than its timeout of 20 s and was ended"
     assert chunks(project) == expected([1, 3, 4])
     for dataid in ("1", "2"):
         log = project.dataflow("logs", SLUG, dataid)
