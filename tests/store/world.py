@@ -25,7 +25,8 @@ NOW = datetime.datetime(2025, 12, 1, tzinfo=datetime.UTC)
 TABLES = (
     "store", "project", "dataset", "job", "job_dataset", "job_input", "job_status", "datastatus", "data_manifest",
     "run", "history", "tally", "pipeline_run", "transformation", "data_check", "connection_limit", "limit_history",
-    "worker", "stream", "stream_batch", "stream_failed",
+    "worker", "stream", "stream_batch", "stream_failed", "account", "web_session", "login_link", "login_failure",
+    "api_token", "web_action",
 )  # fmt: skip
 
 

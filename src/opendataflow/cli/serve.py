@@ -18,6 +18,10 @@ def add_to(app: typer.Typer) -> None:
 def serve(
     host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8321,
+    root_path: Annotated[str, typer.Option(help="The path under which a proxy shows it, such as /dataflow.")] = "",
+    secure: Annotated[
+        bool, typer.Option(help="Browsers come by https only: cookies are never sent otherwise.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Say where it listens as a JSON object.")] = False,
 ) -> int:
     """Take in items of streams over HTTP: POST /v1/streams/PIPELINE, answered once they are durable on disk.
@@ -29,8 +33,10 @@ def serve(
     """
     try:
         from opendataflow.server.app import make_app
+        from opendataflow.server.context import Context
         from opendataflow.server.serve import listen
         from opendataflow.server.serve import serve as run
+        from opendataflow.server.stores import Stores
         from opendataflow.server.streams import Streams
     except ModuleNotFoundError as error:
         raise ConfigurationError(f"{error.name} is missing; pip install 'opendataflow[server]'") from None
@@ -49,4 +55,5 @@ def serve(
         typer.get_text_stream("stdout").flush()
 
     streams = Streams(lambda: opened(found), lambda project, slug: stream_folder(found, project, slug))
-    return run(make_app(streams, project=found.project), at, ready)
+    context = Context(found, Stores(lambda: opened(found)), streams, is_secure=secure)
+    return run(make_app(context, project=found.project, root_path=root_path), at, ready)

@@ -54,7 +54,9 @@ class _Gone(Exception):
 
 
 class Intake:
-    """An ASGI application of its own."""
+    """An ASGI application of its own. Its routes are open: each stream has a token."""
+
+    is_open = True
 
     def __init__(self, streams: Streams, project: str | None) -> None:
         """Of these streams; an address without a project means this one."""

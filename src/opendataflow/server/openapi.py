@@ -105,3 +105,32 @@ DESCRIPTION: dict[str, Any] = {
         },
     },
 }
+
+
+def describe(app: Any) -> dict[str, Any]:
+    """The whole: what the framework knows of the API's routes, and the intake's."""
+    from fastapi.openapi.utils import get_openapi
+
+    told = get_openapi(title=app.title, version=app.version, routes=app.routes)
+    told["paths"] |= DESCRIPTION["paths"]
+    components = told.setdefault("components", {})
+    for kind, entries in DESCRIPTION["components"].items():
+        components.setdefault(kind, {}).update(entries)
+    for path, methods in told["paths"].items():
+        for method in methods.values():
+            if path not in DESCRIPTION["paths"]:
+                method["security"] = [{"token": []}]
+                for status, text in _API_REFUSALS.items():
+                    method["responses"][status] = _answer(text, _PROBLEM)
+    return told
+
+
+_API_REFUSALS = {
+    "400": "The request cannot be understood.",
+    "401": "No session and no token.",
+    "403": "The role does not suffice, or the CSRF token is missing.",
+    "404": "There is no such thing.",
+    "409": "It cannot be done as things stand; the detail says why.",
+    "422": "A parameter or field does not fit.",
+    "503": "The store cannot be reached.",
+}

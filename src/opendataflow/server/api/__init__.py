@@ -1,0 +1,5 @@
+"""The API under /v1: the same questions and actions as the pages and the commands, as JSON."""
+
+from opendataflow.server.api import actions
+
+ROUTERS = (actions.router,)

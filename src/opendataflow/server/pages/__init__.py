@@ -1,0 +1,5 @@
+"""The pages for people: each file has the routes of one part, rendered here; they read what the API reads."""
+
+from opendataflow.server.pages import actions
+
+ROUTERS = (actions.router,)

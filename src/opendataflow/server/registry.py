@@ -1,0 +1,9 @@
+"""Every action there is, by name. A part of the server adds its own here."""
+
+from typing import Any
+
+from opendataflow.server.actions import Action
+
+_ALL: tuple[Action[Any], ...] = ()
+
+ACTIONS: dict[str, Action[Any]] = {action.name: action for action in _ALL}

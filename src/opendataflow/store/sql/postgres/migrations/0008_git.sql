@@ -1,0 +1,1 @@
+-- Projects that come from a git repository, and the versions of them that were put in place.

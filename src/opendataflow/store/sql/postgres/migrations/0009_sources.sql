@@ -1,0 +1,1 @@
+-- Sources that were made or bound on this server, not in project.yml.

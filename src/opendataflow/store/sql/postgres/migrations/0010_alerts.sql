@@ -1,0 +1,1 @@
+-- Schedules that were set on this server, what somebody must be told, and what was told.

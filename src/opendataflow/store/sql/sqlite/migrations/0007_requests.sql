@@ -1,0 +1,1 @@
+-- What people ask of runs that are under way, and of workers.
