@@ -1,7 +1,8 @@
 """Actions: what people do to the system, the same over the API and on the pages.
 
 An action is described before it is done: `describe` says in words what would happen, and changes nothing; `perform`
-does it, and says what became of it. Both run in a thread with the store, whose actor is the user: the history names them.
+does it, and says what became of it. Both run in a thread with the store, whose actor is the user: so the history names
+them.
 
     RESUBMIT = Action("resubmit", "Resubmit", Role.OPERATOR, ResubmitAsked, describe_resubmit, resubmit)
 
