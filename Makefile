@@ -32,7 +32,7 @@ demo: setup ## run a daily feed through an outage and heal it, embedded (about a
 
 test: setup ## run the tests: SQLite, PostgreSQL and Spark, all real
 	@echo "==> Running the tests (real SQLite, PostgreSQL and Spark; some minutes)"
-	@sh scripts/jdbc.sh
+	@sh scripts/jdbc.sh && sh scripts/chromium.sh
 	@$(BIN)/python -m compileall -q src tests
 	@$(BIN)/dataflow prepare-spark || echo "==> Going on without: the tests take longer."
 	@$(BIN)/python -m pytest -n 3 --dist worksteal && echo "==> All tests passed."
