@@ -63,7 +63,7 @@ bench: setup ## measure what is claimed, as ratios against the alternative in th
 
 lock: setup ## write requirements.lock anew from pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	@$(BIN)/uv pip compile --quiet --no-emit-index-url --no-annotate --no-header --group dev \
+	@$(BIN)/uv pip compile --quiet --no-emit-index-url --no-annotate --no-header --all-extras --group dev \
 		--python-version 3.11 pyproject.toml -o requirements.lock
 
 clean: ## remove what was made

@@ -31,6 +31,7 @@ from opendataflow.cli import (
     worker,
 )
 from opendataflow.errors import DataflowError
+from opendataflow.extras import find_missing
 from opendataflow.runner.guard import open_standard_streams
 
 app = typer.Typer(
@@ -103,6 +104,10 @@ def main(argv: list[str] | None = None) -> int:
         if callable(show) and isinstance(code, int):
             show()
             return code
+        missing = find_missing(error) if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None:
+            sys.stderr.write(f"dataflow: {missing}\n")
+            return missing.exit_code
         sys.stderr.write(f"dataflow: internal error: {type(error).__name__}: {error}\n")
         raise SystemExit(70) from error
 

@@ -99,6 +99,13 @@ def run(argv: list[str]) -> int:
     except Exception as error:  # noqa: BLE001  the last resort: an exit code of its own
         import traceback
 
+        from opendataflow.extras import find_missing
+
+        missing = find_missing(error) if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None:
+            say(str(missing))
+            return missing.exit_code
+
         say(f"{traceback.format_exc()}internal error: {error}")
         return DataflowError.exit_code
 

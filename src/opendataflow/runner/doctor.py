@@ -2,44 +2,30 @@
 
 import json
 import os
-import re
-import shutil
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from importlib import metadata
-from typing import NamedTuple
 
-from opendataflow import __version__
 from opendataflow.buckets.address import is_in_bucket
 from opendataflow.domain.registration import Registration
+from opendataflow.domain.tables import find_table
 from opendataflow.errors import DataflowError
 from opendataflow.project.address import Address, get_address
+from opendataflow.runner import machine
+from opendataflow.runner.machine import OK, PROBLEM, WARNING, Finding, some
 from opendataflow.runner.session import own_name
 from opendataflow.store import open_store
 from opendataflow.store.loop import LoopStore
 from opendataflow.store.open import SCHEMA_VERSION
 
-OK, WARNING, PROBLEM = "ok", "warning", "problem"
-NEEDED = ("cryptography", "psycopg", "pyarrow", "pydantic", "pyspark", "pyyaml", "rich", "typer")
-PYTHON, JAVA = (3, 11), 17
+__all__ = ["OK", "PROBLEM", "WARNING", "Finding", "examine"]
 CLOCK_SECONDS = 2.0
-FREE_BYTES = 1 << 30
 SHOWN = 5
-
-
-class Finding(NamedTuple):
-    check: str
-    state: str  # ok | warning | problem
-    told: str
-    fix: str = ""
 
 
 def examine(folder: str) -> Iterator[Finding]:
     """Every check for a command started in this folder; one that cannot be made does not stop the others."""
-    yield from _python()
+    yield machine.python()
     address = wanted = None
     try:
         address = get_address(folder)
@@ -52,13 +38,18 @@ def examine(folder: str) -> Iterator[Finding]:
             yield Finding("project", OK, f"{address.home}/project.yml, environment {address.environment}: {jobs}")
         except DataflowError as error:
             yield Finding("project", PROBLEM, str(error), "mend project.yml")
-    yield _java(needed=wanted is not None and any(job.kind == "pipeline" for job in wanted.jobs))
+    has_pipelines = wanted is not None and any(job.kind == "pipeline" for job in wanted.jobs)
+    yield machine.packages(_modules(address, wanted))
+    yield machine.java(needed=has_pipelines)
+    if has_pipelines:
+        yield from machine.spark()
     if wanted is not None:
         yield _scripts(wanted)
         yield _transformations(wanted)
         yield from _places(wanted)
     if address is not None:
         yield from _work_folder(address)
+        yield from _store_file(address)
         yield from _store(address, wanted)
 
 
@@ -68,49 +59,33 @@ def _declared(address: Address) -> Registration:
     return load_registration(address.home or "", address.environment or "")
 
 
-# This machine -------------------------------------------------------------------------------------------------------
-def _python() -> Iterator[Finding]:
-    version = ".".join(str(part) for part in sys.version_info[:3])
-    state = OK if sys.version_info >= PYTHON else PROBLEM
-    yield Finding("python", state, f"Python {version}", "" if state == OK else "install Python 3.11 or newer")
-    found, missing = [f"opendataflow {__version__}"], []
-    for name in NEEDED:
-        try:
-            found.append(f"{name} {metadata.version(name)}")
-        except metadata.PackageNotFoundError:
-            missing.append(name)
-    if missing:
-        yield Finding("packages", PROBLEM, f"missing: {', '.join(missing)}", f"pip install {' '.join(missing)}")
-    else:
-        yield Finding("packages", OK, ", ".join(found))
+def _modules(address: Address | None, wanted: Registration | None) -> list[str]:
+    """What of the extras this project and its store need."""
+    needed = ["psycopg"] if address is not None and address.store.startswith(("postgresql://", "postgres://")) else []
+    if wanted is None:
+        return needed
+    if any(job.kind == "pipeline" for job in wanted.jobs):
+        needed += ["pyspark", "pandas", "pyarrow"]
+    if is_in_bucket(wanted.root) or any('"checks"' in (one.definition or "") for one in wanted.datasets):
+        needed.append("pyarrow")
+    schemes = {table.scheme for one in wanted.datasets if (table := find_table(one)) is not None}
+    for scheme, module in (
+        ("postgresql", "adbc_driver_postgresql"), ("postgres", "adbc_driver_postgresql"),
+        ("sqlite", "adbc_driver_sqlite"), ("bigquery", "adbc_driver_bigquery"),
+    ):  # fmt: skip
+        if scheme in schemes:
+            needed += ["adbc_driver_manager", module]
+    return list(dict.fromkeys(needed))
 
 
-def _java(*, needed: bool) -> Finding:
-    home = os.environ.get("JAVA_HOME")
-    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
-    fix = "`apt install openjdk-17-jre-headless`, or set JAVA_HOME to Java 17 or newer"
-    state, why = (PROBLEM, "pipelines need it") if needed else (OK, "only pipelines need it")
-    if java is None or not os.access(java, os.X_OK):
-        where = f"JAVA_HOME is {home}, but has no bin/java" if home else "there is no Java"
-        return Finding("java", state, f"{where}; {why}", fix if needed else "")
-    try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
-    except (OSError, subprocess.SubprocessError) as error:
-        return Finding("java", state, f"{java} does not run: {error}; {why}", fix if needed else "")
-    version = re.search(r'version "(?:1\.)?(\d+)[^"]*"', said)
-    if version is None or int(version.group(1)) < JAVA:
-        shown = version.group() if version else said.strip().splitlines()[:1]
-        return Finding("java", state, f"{java}: {shown}, older than {JAVA}; {why}", fix if needed else "")
-    return Finding("java", OK, f"{java}: {version.group()}")
-
-
+# Places -------------------------------------------------------------------------------------------------------------
 def _places(wanted: Registration) -> Iterator[Finding]:
     if is_in_bucket(wanted.root):
         yield _bucket(wanted.root)
     elif "://" in wanted.root:
         yield Finding("root", OK, f"{wanted.root} is not on this machine's disks; it is looked at before each run")
     else:
-        yield from _writable("root", wanted.root)
+        yield from machine.writable("root", wanted.root)
 
 
 def _bucket(root: str) -> Finding:
@@ -128,28 +103,13 @@ def _bucket(root: str) -> Finding:
 
 
 def _work_folder(address: Address) -> Iterator[Finding]:
-    yield from _writable("logs", address.work)
+    yield from machine.writable("logs", address.work)
     kept = os.path.join(address.work, "unreported")
     names = [name for name in os.listdir(kept) if name.endswith(".json")] if os.path.isdir(kept) else []
     if names:
         yield Finding(
             "endings", WARNING, f"{len(names)} runs ended while the store was away", "the next run here records them"
         )
-
-
-def _writable(check: str, folder: str) -> Iterator[Finding]:
-    nearest = folder
-    while not os.path.exists(nearest) and nearest != os.path.dirname(nearest):
-        nearest = os.path.dirname(nearest)
-    if not os.path.isdir(nearest) or not os.access(nearest, os.W_OK | os.X_OK):
-        yield Finding(check, PROBLEM, f"{nearest} cannot be written by this user", f"chown or chmod {nearest}")
-        return
-    usage = shutil.disk_usage(nearest)
-    free = f"{folder}: {usage.free / 2**30:.1f} GiB of {usage.total / 2**30:.1f} free"
-    if usage.free < FREE_BYTES:
-        yield Finding(check, WARNING, free, "make room before a run fails half-way")
-    else:
-        yield Finding(check, OK, free)
 
 
 # The project --------------------------------------------------------------------------------------------------------
@@ -163,9 +123,9 @@ def _scripts(wanted: Registration) -> Finding:
             elif not os.access(path, os.X_OK):
                 closed.append(path)
     if missing:
-        return Finding("scripts", PROBLEM, f"not there: {_some(missing)}", "put them there, or mend project.yml")
+        return Finding("scripts", PROBLEM, f"not there: {some(missing)}", "put them there, or mend project.yml")
     if closed:
-        return Finding("scripts", PROBLEM, f"not executable: {_some(closed)}", f"chmod +x {' '.join(closed[:SHOWN])}")
+        return Finding("scripts", PROBLEM, f"not executable: {some(closed)}", f"chmod +x {' '.join(closed[:SHOWN])}")
     return Finding("scripts", OK, "every script is there and executable")
 
 
@@ -178,15 +138,27 @@ def _transformations(wanted: Registration) -> Finding:
                 if not os.path.isfile(path):
                     missing.append(path)
     if missing:
-        return Finding("pipelines", PROBLEM, f"not there: {_some(missing)}", "write them, or mend project.yml")
+        return Finding("pipelines", PROBLEM, f"not there: {some(missing)}", "write them, or mend project.yml")
     return Finding("pipelines", OK, "every transformation is there")
 
 
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
-
-
 # The store ----------------------------------------------------------------------------------------------------------
+def _store_file(address: Address) -> Iterator[Finding]:
+    """A SQLite store: its folder takes the journal beside it, and locks work only on a disk of this machine."""
+    if not address.store.startswith("sqlite:///"):
+        return
+    path = address.store.removeprefix("sqlite:///")
+    yield from machine.writable("store's disk", os.path.dirname(path) or ".")
+    if os.path.exists(path) and not os.access(path, os.W_OK):
+        yield Finding("store's file", PROBLEM, f"{path} cannot be written by this user", f"chown or chmod {path}")
+    kind = machine.file_system(path)
+    if kind in machine.ON_A_NETWORK:
+        told = f"{path} is on a network file system ({kind}), where SQLite's locks cannot be relied on"
+        yield Finding(
+            "store's file", WARNING, told, "use a local disk, or `store: postgresql://…` for several machines"
+        )
+
+
 def _store(address: Address, wanted: Registration | None) -> Iterator[Finding]:
     try:
         store = open_store(address.store, actor=own_name(), check=False)
@@ -249,7 +221,7 @@ def _leases(store: LoopStore, project: str | None) -> Finding:
     found = expired_leases(store, project=project)
     if not found:
         return Finding("leases", OK, "no lease has run out")
-    named = _some([f"{one['jobid']}/{one['dataid']} ({one['owner']})" for one in found])
+    named = some([f"{one['jobid']}/{one['dataid']} ({one['owner']})" for one in found])
     fix = f"the next run of any job takes them back: `dataflow run {found[0]['jobid']}`"
     return Finding("leases", WARNING, f"ran out: {named}", fix)
 
@@ -269,7 +241,7 @@ def _credentials(store: LoopStore, project: str | None) -> Finding:
         return Finding("credentials", PROBLEM, told, "set DATAFLOW_PASSKEY or DATAFLOW_PASSKEY_FILE")
     wrong = [str(datasetid) for datasetid, text in rows if not _opens(text, passkey, decrypt)]
     if wrong:
-        told = f"the passkey does not open those of {_some(wrong)}"
+        told = f"the passkey does not open those of {some(wrong)}"
         return Finding("credentials", PROBLEM, told, "give the passkey they were encrypted with")
     if file and others_can_read(file):
         return Finding("credentials", WARNING, f"others can read the passkey file {file}", f"chmod 600 {file}")
@@ -291,7 +263,7 @@ def _applied(store: LoopStore, wanted: Registration | None) -> Finding:
         return Finding("applied", OK, "there is no project.yml to compare with")
     found = not_applied(store, wanted)
     if found:
-        return Finding("applied", WARNING, f"the store has otherwise: {_some(found)}", "`dataflow apply`")
+        return Finding("applied", WARNING, f"the store has otherwise: {some(found)}", "`dataflow apply`")
     return Finding("applied", OK, "the store has what project.yml declares")
 
 
@@ -300,5 +272,5 @@ def _sound(store: LoopStore) -> Finding:
 
     found = check(store, repair=False)
     if found:
-        return Finding("counters and locks", PROBLEM, _some(found), "`dataflow db check --repair`")
+        return Finding("counters and locks", PROBLEM, some(found), "`dataflow db check --repair`")
     return Finding("counters and locks", OK, "as the chunks are")

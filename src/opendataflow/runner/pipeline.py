@@ -19,6 +19,7 @@ from opendataflow.domain.job import Job
 from opendataflow.domain.run import Claim, Ending, Result
 from opendataflow.domain.tables import SQL, WHOLE, find_table, source_database, table_location, target_database
 from opendataflow.errors import ConfigurationError, StoreUnavailable
+from opendataflow.extras import require
 from opendataflow.runner.log import MASK, MASKED_FROM
 from opendataflow.runner.runjob import Locations, Step, Tasks, Work
 from opendataflow.runner.shown import show
@@ -39,6 +40,7 @@ def pipeline_work(
     `asked` may hold `at_once`, `profile` and `explain`, which win over the pipeline's own. `secrets` are masked in what
     is kept of the transformations.
     """
+    require("pyspark", "pyarrow", "pandas")  # before anything is claimed
     for link in job.links:
         if link.dataset.location is None and link.dataset.clock is None and find_table(link.dataset) is None:
             raise ConfigurationError(

@@ -11,6 +11,7 @@ from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.job import Job
 from opendataflow.domain.run import Claim
 from opendataflow.errors import LeaseLost, StoreUnavailable
+from opendataflow.extras import require
 from opendataflow.runner.runjob import Locations, Work
 from opendataflow.store.loop import LoopStore
 
@@ -24,6 +25,8 @@ def script_work(
     Outputs whose dataset declares checks must pass them. `store` knows the chunks before, and is told that the run
     still lives while a large output is read; `say` gets the warnings.
     """
+    if is_in_bucket(job.root) or any('"checks"' in (link.dataset.definition or "") for link in job.outputs):
+        require("pyarrow")  # before anything is claimed
 
     def manifests(claim: Claim, locations: Locations) -> tuple[tuple[str, str, Manifest], ...]:
         found = []

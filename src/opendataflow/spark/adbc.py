@@ -23,6 +23,7 @@ import adbc_driver_manager
 from adbc_driver_manager import dbapi
 
 from opendataflow.errors import ConfigurationError, JobFailed
+from opendataflow.extras import require
 from opendataflow.spark.spec import Database
 from opendataflow.spark.sql_chunk import chunk_condition, dialect, identifier, literal, quoted
 from opendataflow.spark.sql_slots import AllTaken, Slot, Wait, take_slot
@@ -279,6 +280,8 @@ def _begin(connection: Connection) -> None:
 
 def _new_handle(access: Access) -> Any:
     options: dict[str, Any] = dict(access.options)
+    if access.driver in _DRIVERS.values():
+        require(access.driver)
     library = _find_library(access.driver)
     if library is not None:
         return adbc_driver_manager.AdbcDatabase(driver=library, **options)

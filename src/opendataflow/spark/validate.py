@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from opendataflow.extras import require
 from opendataflow.spark.cases import Case, find_cases
 from opendataflow.spark.kept import Kept
 from opendataflow.spark.outcome import FAILED, Outcome, outcome_from
@@ -44,6 +45,7 @@ class Validation:
     """Runs cases; its process and Spark session are started for the first one and end with it."""
 
     def __init__(self, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        require("pyspark", "pyarrow", "pandas")
         self._timeout = timeout_seconds
         self._child: _Child | None = None
 
