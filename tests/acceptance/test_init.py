@@ -103,9 +103,9 @@ def test_what_is_wrong_is_listed_with_file_line_and_next_step(sqlite_project: Pr
     done = sqlite_project.dataflow("check-project", "shop")
     assert done.returncode == 2
     assert done.stdout.splitlines() == [
-        "error: project.yml:9: there is no transformation pipelines/revenue/drop_canceled.py",
+        "error: project.yml:10: there is no transformation pipelines/revenue/drop_canceled.py",
         "    did you mean 'drop_cancelled'?",
-        "error: project.yml:10: pipelines.0.engin: unknown key",
+        "error: project.yml:11: pipelines.0.engin: unknown key",
         "    did you mean `engine`?",
         "warning: pipelines/revenue/drop_cancelled.py:1: is never used: its pipeline does not name it",
         "    add it to project.yml, or delete it; `_drop_cancelled.py` would be left alone",

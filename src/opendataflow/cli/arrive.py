@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from opendataflow.cli import completion
 from opendataflow.cli.opened import address, opened
 from opendataflow.cli.render import put, put_json, say
 from opendataflow.errors import Refused, UsageError
@@ -27,7 +28,9 @@ def add_to(app: typer.Typer) -> None:
 
 
 def scan(
-    dataset: Annotated[str | None, typer.Argument(help="Only this dataset.")] = None,
+    dataset: Annotated[
+        str | None, typer.Argument(help="Only this dataset.", autocompletion=completion.datasets)
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Look and check, but declare nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For scripts.")] = False,
 ) -> int:
@@ -136,7 +139,7 @@ def _as_json(arrival: "Arrival") -> dict[str, Any]:
 
 
 def ready(
-    dataset: Annotated[str, typer.Argument(help="The dataset's id.")],
+    dataset: Annotated[str, typer.Argument(help="The dataset's id.", autocompletion=completion.datasets)],
     dataids: Annotated[list[str], typer.Argument(help="Which chunks: dates, shards, `full`.")],
     location: Annotated[
         str | None, typer.Option(help="Where the chunk is, if not where the dataset's path says.")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from opendataflow.cli import completion
 from opendataflow.cli.opened import address, opened
 from opendataflow.cli.render import put_json, put_table, say
 from opendataflow.errors import UsageError
@@ -23,7 +24,10 @@ def add_to(app: typer.Typer) -> None:
 
 
 def checks(
-    dataset: Annotated[str | None, typer.Argument(help="The dataset's id; without it, those of the project.")] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Argument(help="The dataset's id; without it, those of the project.", autocompletion=completion.datasets),
+    ] = None,
     dataid: Annotated[str | None, typer.Argument(help="Which chunk; without it, the latest with trouble.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many chunks.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="For scripts.")] = False,

@@ -12,7 +12,10 @@ app = typer.Typer(help="The state store: upgrade, address, health.", no_args_is_
 
 @app.command()
 def upgrade() -> None:
-    """Bring the store to the newest schema; makes it if it is not there."""
+    """Bring the store to the newest schema; makes it if it is not there.
+
+    Example: dataflow db upgrade
+    """
     from opendataflow.runner.session import own_name
     from opendataflow.store import open_store
     from opendataflow.store.migrate import upgrade as upgrade_store
@@ -24,7 +27,10 @@ def upgrade() -> None:
 
 @app.command()
 def url() -> None:
-    """Print the store's address, without its password."""
+    """Print the store's address, without its password.
+
+    Example: dataflow db url
+    """
     from opendataflow.store.open import without_password
 
     put(without_password(address().store))
@@ -35,7 +41,10 @@ def check(
     repair: Annotated[bool, typer.Option("--repair", help="Set wrong counters and stray locks right.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For scripts.")] = False,
 ) -> int:
-    """Compare the counters that claims go by with the chunks; exit 1 if anything is wrong and not repaired."""
+    """Compare the counters that claims go by with the chunks; exit 1 if anything is wrong and not repaired.
+
+    Examples: dataflow db check;  dataflow db check --repair
+    """
     from opendataflow.store.registry import check as check_store
 
     found = check_store(opened(), repair=repair)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from opendataflow.cli import completion
 from opendataflow.cli.opened import address, opened
 from opendataflow.cli.render import confirm, put, put_json, put_table, say
 from opendataflow.cli.runs import JobId, Json, env, logs, moment, runs, window
@@ -37,7 +38,10 @@ def add_to(app: typer.Typer) -> None:
 
 
 # Doing again ----------------------------------------------------------------------------------------------------------
-SomeJob = Annotated[str | None, typer.Argument(help="The job's id; without it: all jobs of the project.")]
+SomeJob = Annotated[
+    str | None,
+    typer.Argument(help="The job's id; without it: all jobs of the project.", autocompletion=completion.jobs),
+]
 SomeDataids = Annotated[list[str] | None, typer.Argument(help="One or more dataids.")]
 Failed = Annotated[bool, typer.Option("--failed", help="All that are FAILED.")]
 SinceFailed = Annotated[

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from opendataflow.cli import completion
 from opendataflow.cli.opened import address, opened
 from opendataflow.cli.render import confirm, put, put_json, put_table, say
 from opendataflow.cli.runs import Json, moment
@@ -20,7 +21,12 @@ PIPED = 200  # characters of a line where nobody sees how wide it is
 GRACE = "1h"
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
-DatasetId = Annotated[str, typer.Argument(metavar="DATASET", help="The dataset; `other.orders`: another project's.")]
+DatasetId = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATASET", help="The dataset; `other.orders`: another project's.", autocompletion=completion.datasets
+    ),
+]
 
 output_app = typer.Typer(help="What pipelines wrote.", no_args_is_help=True)
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from opendataflow.cli import completion
 from opendataflow.cli.opened import address, opened
 from opendataflow.cli.render import put, put_json, put_table, say
 from opendataflow.errors import UsageError
@@ -22,7 +23,9 @@ def add_to(app: typer.Typer) -> None:
 
 
 def transformations(
-    pipeline: Annotated[str | None, typer.Argument(help="Only of this pipeline.")] = None,
+    pipeline: Annotated[
+        str | None, typer.Argument(help="Only of this pipeline.", autocompletion=completion.jobs)
+    ] = None,
     status: Annotated[str | None, typer.Option(help="Only those that stand so: PENDING, RUNNING, DONE, ERROR.")] = None,
     run: Annotated[int | None, typer.Option("--run", help="Of this run, with code, Spark, output and plan.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many, newest first.")] = 50,

@@ -12,6 +12,7 @@ from opendataflow.errors import ConfigurationError
 def add_to(app: typer.Typer) -> None:
     app.command()(init)
     app.command("check-project")(check_project)
+    app.command()(schema)
 
 
 def init(
@@ -29,6 +30,18 @@ def init(
     for path in make_project(folder, name=name, engine=engine):
         put(os.path.join(folder, path))
     say(f"next: `cd {folder}`, `dataflow apply`, `dataflow validate`, `dataflow run {SLUG}`")
+
+
+def schema() -> None:
+    """Print the JSON Schema of project.yml, with which editors complete its keys and show what is wrong.
+
+    `dataflow init` writes it for VS Code; after an upgrade, write it again.
+
+    Example: dataflow schema > .vscode/project.schema.json
+    """
+    from opendataflow.project.json_schema import schema_text
+
+    put(schema_text().rstrip("\n"))
 
 
 def check_project(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from opendataflow.cli import completion
 from opendataflow.cli.opened import address, opened
 from opendataflow.cli.operate import (
     AllDownstream,
@@ -29,7 +30,12 @@ if TYPE_CHECKING:
 
     from opendataflow.domain.graph import Graph
 
-DatasetId = Annotated[str, typer.Argument(metavar="DATASET", help="The dataset; `other.orders`: another project's.")]
+DatasetId = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATASET", help="The dataset; `other.orders`: another project's.", autocompletion=completion.datasets
+    ),
+]
 Drawn = Annotated[str | None, typer.Option("--svg", metavar="FILE", help="Draw it into this file.")]
 Dot = Annotated[bool, typer.Option("--dot", help="As text for Graphviz.")]
 Limit = Annotated[int, typer.Option(min=1, help="At most so many chunks and jobs.")]
@@ -179,7 +185,10 @@ def _put_estimate(told: dict[str, Any]) -> None:
 
 
 def gaps(
-    name: Annotated[str | None, typer.Argument(metavar="[JOB|DATASET]", help="Only of this one.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[JOB|DATASET]", help="Only of this one.", autocompletion=completion.jobs_and_datasets),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """What should be there by now and is not: dataids of datasets that are not READY, or of a job that are not done.

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from opendataflow.cli import completion
 from opendataflow.cli.opened import address, opened, project_address
 from opendataflow.cli.render import put, put_json, put_table, say
 from opendataflow.errors import UsageError
@@ -49,7 +50,7 @@ def list_datasets(as_json: Json = False) -> None:
 
 @datasets.command("show")
 def show_dataset(
-    name: Annotated[str, typer.Argument(help="The dataset's id.")],
+    name: Annotated[str, typer.Argument(help="The dataset's id.", autocompletion=completion.datasets)],
     as_json: Json = False,
 ) -> None:
     """Everything that is registered of a dataset; of a credential only that there is one.
@@ -153,7 +154,7 @@ def list_jobs(as_json: Json = False) -> None:
 
 @jobs.command("show")
 def show_job(
-    name: Annotated[str, typer.Argument(help="The job's id.")],
+    name: Annotated[str, typer.Argument(help="The job's id.", autocompletion=completion.jobs)],
     as_json: Json = False,
 ) -> None:
     """Everything that is registered of a job.

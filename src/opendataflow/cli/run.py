@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from opendataflow.cli import completion
 from opendataflow.cli.render import put, say
 from opendataflow.errors import UsageError
 
@@ -23,7 +24,7 @@ def add_to(app: typer.Typer) -> None:
 
 def run(
     ctx: typer.Context,
-    job: Annotated[str, typer.Argument(help="The job's or pipeline's id.")],
+    job: Annotated[str, typer.Argument(help="The job's or pipeline's id.", autocompletion=completion.jobs)],
     args: Annotated[list[str] | None, typer.Argument(help="After --: arguments for the script.")] = None,
     dataid: Annotated[str | None, typer.Option(help="This dataid instead of the lowest claimable one.")] = None,
     wait: Annotated[float, typer.Option(help="If nothing can run yet, wait for up to so many seconds.")] = 0.0,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from opendataflow.cli import completion
 from opendataflow.cli.opened import address, opened
 from opendataflow.cli.render import put, put_json, put_table, say
 from opendataflow.errors import UsageError
@@ -25,7 +26,7 @@ _AGO = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|w)")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 Json = Annotated[bool, typer.Option("--json", help="For scripts.")]
-JobId = Annotated[str, typer.Argument(help="The job's id.")]
+JobId = Annotated[str, typer.Argument(help="The job's id.", autocompletion=completion.jobs)]
 
 
 def moment(text: str, *, end: bool = False) -> float:
@@ -87,7 +88,7 @@ def _utc(text: str | None) -> str | None:
 
 
 def runs(
-    job: Annotated[str | None, typer.Argument(help="Only runs of this job.")] = None,
+    job: Annotated[str | None, typer.Argument(help="Only runs of this job.", autocompletion=completion.jobs)] = None,
     dataid: Annotated[str | None, typer.Argument(help="Only runs of this dataid.")] = None,
     status: Annotated[str | None, typer.Option(help="Only runs that ended so, or are RUNNING.")] = None,
     since: Annotated[str | None, typer.Option(help="Only runs that began since then: a time, a date, or 2h.")] = None,
@@ -151,7 +152,9 @@ def _seconds(run: dict[str, Any]) -> float | None:
 
 
 def logs(
-    job: Annotated[str | None, typer.Argument(help="The job's id, or alone: a run's number.")] = None,
+    job: Annotated[
+        str | None, typer.Argument(help="The job's id, or alone: a run's number.", autocompletion=completion.jobs)
+    ] = None,
     dataid: Annotated[str | None, typer.Argument(help="Which dataid; its last run is meant.")] = None,
     run: Annotated[int | None, typer.Option("--run", help="This run, as `dataflow runs` numbers it.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run has ended.")] = False,

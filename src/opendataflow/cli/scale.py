@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from opendataflow.cli import completion
 from opendataflow.cli.opened import address, opened
 from opendataflow.cli.render import put_json, put_table, say
 from opendataflow.cli.runs import Json, moment
@@ -26,7 +27,9 @@ _FROM_NOW = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|w)")
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 
 Reason = Annotated[str, typer.Option(help="Why, for those who wonder.")]
-JobOrAll = Annotated[str, typer.Argument(help="The job's id, or `all` for every job of the store.")]
+JobOrAll = Annotated[
+    str, typer.Argument(help="The job's id, or `all` for every job of the store.", autocompletion=completion.jobs)
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -38,7 +41,10 @@ def add_to(app: typer.Typer) -> None:
 # Limits ---------------------------------------------------------------------------------------------------------------
 def scale(
     what: Annotated[
-        str | None, typer.Argument(metavar="[JOB|connection:NAME]", help="A job's id, or a connection.")
+        str | None,
+        typer.Argument(
+            metavar="[JOB|connection:NAME]", help="A job's id, or a connection.", autocompletion=completion.jobs
+        ),
     ] = None,
     most: Annotated[
         str | None, typer.Argument(metavar="[N|default]", help="So many runs at once; `default`: as declared.")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from opendataflow.cli import completion
 from opendataflow.cli.opened import address, opened
 from opendataflow.cli.render import put, put_json, put_table, say
 from opendataflow.errors import UsageError
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
 CELL = 40  # characters of a value that a table shows
 
-DatasetId = Annotated[str, typer.Argument(metavar="DATASET", help="A dataset of project.yml.")]
+DatasetId = Annotated[
+    str, typer.Argument(metavar="DATASET", help="A dataset of project.yml.", autocompletion=completion.datasets)
+]
 Dataid = Annotated[str | None, typer.Argument(help="Only the rows of this chunk.")]
 Json = Annotated[bool, typer.Option("--json", help="For scripts.")]
 

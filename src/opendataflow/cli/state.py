@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from opendataflow.cli import completion
 from opendataflow.cli.opened import address, opened, project_address
 from opendataflow.cli.output import number_of
 from opendataflow.cli.paused import pause_of_all
@@ -54,7 +55,10 @@ def apply(
 
 
 def status(
-    name: Annotated[str | None, typer.Argument(help="Only this job or dataset, dataid by dataid.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Only this job or dataset, dataid by dataid.", autocompletion=completion.jobs_and_datasets),
+    ] = None,
     only: Annotated[str | None, typer.Option("--status", help="Only dataids in this status.")] = None,
     limit: Annotated[int, typer.Option(help="At most so many dataids.")] = 1000,
     columns: Annotated[int, typer.Option(help="How many slots the grid shows.")] = 14,
@@ -166,7 +170,10 @@ def _put_counts(title: str, rows: dict[str, dict[str, int]], statuses: list[str]
 
 
 def why(
-    job: Annotated[str | None, typer.Argument(help="The job's id; without it: everything failed or blocked.")] = None,
+    job: Annotated[
+        str | None,
+        typer.Argument(help="The job's id; without it: everything failed or blocked.", autocompletion=completion.jobs),
+    ] = None,
     dataid: Annotated[str | None, typer.Argument(help="Which dataid.")] = None,
     as_json: Json = False,
 ) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from opendataflow.cli import completion
 from opendataflow.cli.opened import address, opened
 from opendataflow.cli.operate import DryRun, Yes
 from opendataflow.cli.output import number_of
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
 WATCH_SECONDS = 1.0
 
 app = typer.Typer(help="Streams: items that come one by one, published in small batches.", no_args_is_help=True)
-Pipeline = Annotated[str, typer.Argument(help="The stream pipeline.")]
-SomePipeline = Annotated[str | None, typer.Argument(help="The stream pipeline; without it: all of the project.")]
+Pipeline = Annotated[str, typer.Argument(help="The stream pipeline.", autocompletion=completion.jobs)]
+SomePipeline = Annotated[
+    str | None,
+    typer.Argument(help="The stream pipeline; without it: all of the project.", autocompletion=completion.jobs),
+]
 
 
 def _stream(slug: str) -> "tuple[Address, LoopStore, Job]":

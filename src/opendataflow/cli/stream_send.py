@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from opendataflow.cli import completion
 from opendataflow.cli.opened import address, opened
 from opendataflow.cli.output import number_of
 from opendataflow.cli.render import put_json, say
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def send(
-    pipeline: Annotated[str, typer.Argument(help="The stream pipeline.")],
+    pipeline: Annotated[str, typer.Argument(help="The stream pipeline.", autocompletion=completion.jobs)],
     file: Annotated[str, typer.Argument(metavar="FILE", help="Items: a .csv with a header, or .ndjson.")],
     url: Annotated[
         str | None, typer.Option(help="A server, like http://host:8321; without it into the log here.")

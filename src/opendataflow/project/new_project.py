@@ -5,6 +5,7 @@ import os
 
 from opendataflow.errors import ConfigurationError, UsageError
 from opendataflow.project import template
+from opendataflow.project.json_schema import schema_text
 from opendataflow.project.values import check_line
 
 ENGINES = ("spark", "pandas")
@@ -53,6 +54,9 @@ def project_files(name: str, engine: str) -> dict[str, str]:
         "README.md": template.README.format(title=name),
         ".gitignore": template.GITIGNORE,
         ".github/workflows/ci.yml": template.WORKFLOW,
+        ".vscode/settings.json": template.VSCODE_SETTINGS,
+        ".vscode/extensions.json": template.VSCODE_EXTENSIONS,
+        ".vscode/project.schema.json": schema_text(),
     }
 
 

@@ -3,6 +3,7 @@
 SLUG = "revenue"
 
 PROJECT = """\
+# yaml-language-server: $schema=.vscode/project.schema.json
 name: {name}
 
 # `dataflow apply` registers what stands here. A source that is not declared under `datasets:` is sources/<name>.csv,
@@ -205,7 +206,20 @@ jobs:
         with: {python-version: "3.12"}
       - uses: actions/setup-java@v4
         with: {distribution: temurin, java-version: "17"}
-      - run: pip install opendataflow
+      - run: pip install 'opendataflow[spark]'
       - run: dataflow check-project
       - run: dataflow validate
+"""
+
+# project.yml in VS Code: keys are completed and explained. The schema lies beside, so it needs no network.
+VSCODE_SETTINGS = """\
+{
+  "yaml.schemas": {".vscode/project.schema.json": "project.yml"}
+}
+"""
+
+VSCODE_EXTENSIONS = """\
+{
+  "recommendations": ["redhat.vscode-yaml"]
+}
 """
