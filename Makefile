@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export PYTHONPATH := tests:$(PYTHONPATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test faults chaos check lint types imports bench clean lock
+.PHONY: help setup java demo test faults chaos check lint types imports docs reference bench clean lock
 
 help: ## list the targets
 	@echo "OpenDataFlow: make TARGET"
@@ -52,7 +52,15 @@ types: setup
 imports: setup
 	@$(BIN)/lint-imports
 
-check: lint types imports test ## lint + types + import rules + tests: run it before every commit
+docs: setup ## build the documentation into site/, with links and spelling checked
+	@$(BIN)/python scripts/reference.py --check || { echo "==> These pages are made from the code: make reference"; exit 1; }
+	@$(BIN)/codespell docs README.md CHANGELOG.md CONTRIBUTING.md examples
+	@$(BIN)/mkdocs build --quiet --strict && echo "==> site/index.html"
+
+reference: setup ## write the pages of the reference that are made from the code
+	@$(BIN)/python scripts/reference.py
+
+check: lint types imports docs test ## lint + types + import rules + docs + tests: run it before every commit
 
 bench: setup ## measure what is claimed, as ratios against the alternative in the same run (some minutes)
 	@$(BIN)/python -m compileall -q src
@@ -67,4 +75,4 @@ lock: setup ## write requirements.lock anew from pyproject.toml
 		--python-version 3.11 pyproject.toml -o requirements.lock
 
 clean: ## remove what was made
-	rm -rf $(VENV) demo-work dist build .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo-work dist build site .mypy_cache .ruff_cache .hypothesis

@@ -1,7 +1,6 @@
 """Each example runs from a fresh copy, command by command as its README says, shows what it says, and makes expected/.
 
-In a README, a ```sh block holds commands, one a line, with `# exit N` behind one that does not end with 0. The ```text
-block after it is what they print: … stands for anything, alone on a line for any lines.
+How a README is read: support/typed.py.
 """
 
 import datetime
@@ -18,6 +17,7 @@ import pytest
 from support.postgres import Server
 from support.processes import wait_for
 from support.projects import Project
+from support.typed import follow_page, pattern_of
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TODAY = "TODAY"  # in expected/: the date
@@ -48,68 +48,12 @@ TOLD = {
 SHOWN = ("flights",)  # what they make is in what their README shows
 
 
-class Step(NamedTuple):
-    """A block of commands, and the text that they print."""
-
-    commands: list[str]
-    text: str
-
-
-# The README -----------------------------------------------------------------------------------------------------------
-def steps_of(readme: str) -> list[Step]:
-    steps: list[Step] = []
-    for language, body in re.findall(r"^```(\w*)\n(.*?)^```$", readme, flags=re.DOTALL | re.MULTILINE):
-        if language == "sh":
-            steps.append(Step(body.splitlines(), ""))
-        elif language == "text":
-            steps[-1] = steps[-1]._replace(text=body)
-    return steps
-
-
-def told_code(command: str) -> int:
-    found = re.search(r"# exit (\d+)", command)
-    return int(found[1]) if found else 0
-
-
-def plain_lines(text: str) -> list[str]:
-    """The lines that say something, each blank and rule as short as it can be."""
-    lines = (re.sub(r"─+", "─", re.sub(r"\s+", " ", line)).strip() for line in text.splitlines())
-    return [line for line in lines if line]
-
-
-def pattern_of(text: str) -> str:
-    lines = plain_lines(text)
-    return "".join(r"(?:.*\n)*" if line == "…" else re.escape(line).replace("…", ".*") + r"\n" for line in lines)
-
-
-def run_commands(commands: list[str], folder: Path, env: dict[str, str]) -> list[tuple[int, str]]:
-    """All in one shell, as a person would type them: for each its exit code and what it printed."""
-    script = "\n".join(f"{command}\nprintf '\\036%s\\n' $?" for command in commands)
-    done = subprocess.run(
-        ["sh", "-c", script], cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, timeout=250,
-    )  # fmt: skip
-    *parts, rest = re.split(r"\x1e(\d+)\n", done.stdout)
-    assert (len(parts), rest) == (2 * len(commands), ""), f"the shell ended early:\n{done.stdout}"
-    return [(int(code), text) for text, code in zip(parts[::2], parts[1::2], strict=True)]
-
-
 # One example ----------------------------------------------------------------------------------------------------------
 def follow(name: str, folder: Path, env: dict[str, str]) -> None:
     """Copy the example and do what its README says; everything must be as it says."""
     shutil.copytree(EXAMPLES / name, folder, ignore=shutil.ignore_patterns(".dataflow"))
-    steps = steps_of((folder / "README.md").read_text())
-    commands = [command for step in steps for command in step.commands]
-    results = run_commands(commands, folder, env)
-    for command, (code, text) in zip(commands, results, strict=True):
-        assert code == told_code(command), f"{command}\n{text}"
+    results = follow_page((folder / "README.md").read_text(), folder, env, all_is_shown=True)
     assert [code for code, _ in results if code] == TOLD[name].refusals
-    for step in steps:
-        of_step, results = results[: len(step.commands)], results[len(step.commands) :]
-        printed = "".join(text for _, text in of_step)
-        shown = "".join(f"{line}\n" for line in plain_lines(printed))
-        is_as_told = re.fullmatch(pattern_of(step.text), shown) is not None
-        assert is_as_told, f"{step.commands} print:\n{printed}\nnot:\n{step.text}"
 
 
 def check_made(name: str, folder: Path, day: str) -> None:

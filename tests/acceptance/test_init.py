@@ -116,7 +116,7 @@ def test_what_is_wrong_is_listed_with_file_line_and_next_step(sqlite_project: Pr
     assert told["problems"][0] == {
         "severity": "error",
         "file": "project.yml",
-        "line": 9,
+        "line": 10,
         "message": "there is no transformation pipelines/revenue/drop_canceled.py",
         "next_step": "did you mean 'drop_cancelled'?",
     }
