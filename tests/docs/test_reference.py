@@ -14,7 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 # Between processes of one run, and for tests: nothing that a person would set.
 OWN = {
-    "DATAFLOW_CODE", "DATAFLOW_WITH_PARENT", "DATAFLOW_LINEAGE_URL", "DATAFLOW_FAULT_POINT", "DATAFLOW_CHILD_FAULT_POINT",
+    "DATAFLOW_CODE", "DATAFLOW_WITH_PARENT", "DATAFLOW_LINEAGE_URL", "DATAFLOW_FAULT_POINT",
+    "DATAFLOW_CHILD_FAULT_POINT",
 }  # fmt: skip
 
 
