@@ -117,7 +117,9 @@ def _address(old: str, new: str) -> "Address":
     except SecretError:
         found = get_address(os.getcwd(), passkey=new)
     if found.home is None:
-        raise ConfigurationError("found no project.yml in this folder or above; go to a project's folder")
+        raise ConfigurationError(
+            "found no project.yml in this folder or above; go to a project's folder; `dataflow init DIR` makes one"
+        )
     return found
 
 

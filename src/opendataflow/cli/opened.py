@@ -17,7 +17,9 @@ def project_address() -> Address:
     """The address, where a project.yml is needed."""
     found = address()
     if found.home is None:
-        raise ConfigurationError("found no project.yml in this folder or above; go to a project's folder")
+        raise ConfigurationError(
+            "found no project.yml in this folder or above; go to a project's folder; `dataflow init DIR` makes one"
+        )
     return found
 
 

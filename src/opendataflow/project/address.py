@@ -67,7 +67,7 @@ def get_address(*starts: str, passkey: str | None = None) -> Address:
         if not store:
             raise ConfigurationError(
                 "found no project.yml in this folder or above, and DATAFLOW_STORE is not set; "
-                "go to a project's folder, or set DATAFLOW_STORE to the store's address"
+                "go to a project's folder (`dataflow init DIR` makes one), or set DATAFLOW_STORE to the store's address"
             )
         work = environ.get("DATAFLOW_HOME") or os.path.join(os.path.expanduser("~"), ".dataflow")
         folder = os.path.abspath(environ["DATAFLOW_STREAMS"]) if environ.get("DATAFLOW_STREAMS") else ""

@@ -88,7 +88,8 @@ def decrypt(text: str, passkey: str) -> str:
         raise SecretError("a credential is damaged: it is not text made by `dataflow crypt encrypt`") from None
     except InvalidTag:
         raise SecretError(
-            "a credential cannot be decrypted: the passkey is not the one it was encrypted with"
+            "a credential cannot be decrypted: the passkey is not the one it was encrypted with; "
+            "give that one in DATAFLOW_PASSKEY or DATAFLOW_PASSKEY_FILE"
         ) from None
 
 

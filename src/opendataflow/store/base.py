@@ -117,7 +117,7 @@ class BaseStore(ABC):
         rows = self.read("find_job", {"jobid": jobid, "project": project})
         if not rows:
             raise UsageError(
-                f"job {jobid!r} is not registered; "
+                f"job {jobid!r} is not registered; {self.suggestion(jobid, 'jobs_of', project)}"
                 "add it to project.yml under jobs or pipelines and run `dataflow apply`"
             )
         if len(rows) > 1:
@@ -129,6 +129,14 @@ class BaseStore(ABC):
             for itemtype, map_, *dataset in self.read("links_of", {"project": row[0], "jobid": jobid})
         )
         return Job(*row[:4], json.loads(row[4]), *row[5:], links)  # type: ignore[call-arg]
+
+    def suggestion(self, name: str, statement: str, project: str | None) -> str:
+        """The nearest name among the jobs (`jobs_of`) or datasets (`datasets_of`) of the project, as a question."""
+        import difflib
+
+        rows = self.read(statement, {"project": project}, file="registry") if project is not None else []
+        near = difflib.get_close_matches(name, [str(row[1]) for row in rows], n=1)
+        return f"did you mean {near[0]!r}? Or " if near else ""
 
     def has_job(self, jobid: str, *, project: str | None = None) -> bool:
         return bool(self.read("find_job", {"jobid": jobid, "project": project}))

@@ -180,7 +180,10 @@ def get_dataset(store: LoopStore, datasetid: str, *, project: str | None) -> tup
     """The dataset and its project's root, or raise UsageError."""
     rows = store.read("find_dataset", {"datasetid": datasetid, "project": project}, file="registry")
     if not rows:
-        raise UsageError(f"dataset {datasetid!r} is not registered; add it to project.yml and run `dataflow apply`")
+        near = store.suggestion(datasetid, "datasets_of", project)
+        raise UsageError(
+            f"dataset {datasetid!r} is not registered; {near}add it to project.yml and run `dataflow apply`"
+        )
     if len(rows) > 1:
         raise UsageError(f"several projects have a dataset {datasetid!r}; set DATAFLOW_PROJECT to one of them")
     dataset = Dataset(*rows[0])
