@@ -8,6 +8,7 @@ import typer
 
 from opendataflow import __version__
 from opendataflow.cli import (
+    abort,
     arrive,
     checks,
     clean,
@@ -55,6 +56,7 @@ worker.add_to(app)
 arrive.add_to(app)
 checks.add_to(app)
 operate.add_to(app)
+abort.add_to(app)
 recover.add_to(app)
 clean.add_to(app)
 scale.add_to(app)
