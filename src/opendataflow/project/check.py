@@ -14,7 +14,7 @@ from opendataflow.domain.tables import find_table
 from opendataflow.errors import ConfigurationError
 from opendataflow.project.address import PROJECT_FILE
 from opendataflow.project.inspect_code import Inspected, inspect_code
-from opendataflow.project.load import Loaded, read_addresses, read_registration
+from opendataflow.project.load import Bound, Loaded, read_addresses, read_registration
 from opendataflow.project.pipelines import SOURCES, SUFFIX
 from opendataflow.project.source import Path, suggestion
 
@@ -43,14 +43,14 @@ class Pipeline:
     engine: str | None
 
 
-def check_project(folder: str, environment: str | None = None) -> list[Problem]:
-    """Everything that is wrong, by file and line; errors as well as warnings."""
+def check_project(folder: str, environment: str | None = None, *, bound: Bound | None = None) -> list[Problem]:
+    """Everything that is wrong, by file and line; errors as well as warnings. `bound`: what was bound in the store."""
     try:
         environment = environment or read_addresses(folder)["first"]
     except ConfigurationError:
         environment = environment or "default"  # what is wrong is found again below
     try:
-        loaded = read_registration(folder, environment)
+        loaded = read_registration(folder, environment, bound=bound)
     except ConfigurationError as error:  # not even YAML
         place, _, message = str(error).removeprefix(f"{os.path.join(folder, PROJECT_FILE)}:").partition(": ")
         line = int(place) if place.isdecimal() else 1

@@ -14,13 +14,13 @@ from opendataflow.project.links import get_clock, get_link, job_spec, project_id
 from opendataflow.project.pipelines import Undeclared, pipeline_job
 from opendataflow.project.problems import Problems
 from opendataflow.project.schema import DatasetEntry, JobEntry, ProjectFile, Spark
-from opendataflow.project.shape import Shaped, read_project, read_shape
+from opendataflow.project.shape import Bound, Shaped, read_project, read_shape
 from opendataflow.project.source import Path, Source
 from opendataflow.project.streams import with_streams
 from opendataflow.project.tables import check_tables, read_whole
 from opendataflow.project.whole import check_places, in_order, producers, with_schemes
 
-__all__ = ["Loaded", "load_registration", "project_id", "read_addresses", "read_project", "read_registration"]
+__all__ = ["Bound", "Loaded", "load_registration", "project_id", "read_addresses", "read_project", "read_registration"]
 
 
 class Loaded(NamedTuple):
@@ -45,23 +45,29 @@ def read_addresses(folder: str) -> dict[str, Any]:
     return found
 
 
-def load_registration(folder: str, environment: str, *, text: str | None = None) -> Registration:
+def load_registration(
+    folder: str, environment: str, *, text: str | None = None, bound: Bound | None = None
+) -> Registration:
     """Everything the project declares for this environment, checked as a whole; `text` stands for the file's.
 
-    All that is wrong is told in one ConfigurationError, a line each.
+    What it leaves open is taken from `bound`, what was bound in the store. All that is wrong is told in one
+    ConfigurationError, a line each.
     """
-    loaded = read_registration(folder, environment, text=text)
+    loaded = read_registration(folder, environment, text=text, bound=bound)
     if loaded.problems or loaded.registration is None:
         raise ConfigurationError(loaded.problems.text())
     return loaded.registration
 
 
-def read_registration(folder: str, environment: str, *, text: str | None = None) -> Loaded:
+def read_registration(folder: str, environment: str, *, text: str | None = None, bound: Bound | None = None) -> Loaded:
     """The same, with what is wrong beside what is right; only a text that is no YAML is a ConfigurationError."""
-    shaped = read_shape(folder, environment, text=text)
+    shaped = read_shape(folder, environment, text=text, bound=bound)
     if shaped.project is None:
         return Loaded(shaped.source, None, {}, shaped.problems)
-    return _Loading(shaped, shaped.project, folder, environment).run()
+    loaded = _Loading(shaped, shaped.project, folder, environment).run()
+    if loaded.registration is None or bound is None:
+        return loaded
+    return loaded._replace(registration=loaded.registration._replace(bound=bound))
 
 
 class _Loading:
