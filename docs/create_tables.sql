@@ -1648,7 +1648,7 @@ CREATE TABLE git_project (
     hook_secret     text,                    -- encrypted; NULL: no webhook is answered
     added_at        timestamptz NOT NULL,
     added_by        text NOT NULL,
-    checked_at      timestamptz,                    -- when the repository was last looked at
+    checked_at      timestamptz,             -- when the repository was last looked at
     refused_commit  text,                    -- the newest commit, while it is not good enough
     refused_subject text,
     refused_at      timestamptz,
@@ -1666,7 +1666,7 @@ CREATE TABLE git_version (
     how          text NOT NULL CHECK (how IN ('add', 'pull', 'hook', 'rollback')),
     switched_at  timestamptz NOT NULL,
     switched_by  text NOT NULL,
-    left_at      timestamptz                        -- NULL: it is in place
+    left_at      timestamptz                  -- NULL: it is in place
 );
 CREATE INDEX git_version_of ON git_version (project, versionid);
 
@@ -1674,7 +1674,7 @@ CREATE INDEX git_version_of ON git_version (project, versionid);
 CREATE TABLE git_task (
     taskid          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     kind            text NOT NULL CHECK (kind IN ('add', 'pull', 'hook', 'rollback')),
-    project         text COLLATE "C",                    -- NULL: not known yet
+    project         text COLLATE "C",        -- NULL: not known yet
     url             text,
     branch          text,
     username        text,
@@ -1688,7 +1688,7 @@ CREATE TABLE git_task (
     problems        text NOT NULL DEFAULT '[]',
     asked_at        timestamptz NOT NULL,
     asked_by        text NOT NULL,
-    beat_at         timestamptz NOT NULL,           -- its last sign of life
+    beat_at         timestamptz NOT NULL,    -- its last sign of life
     ended_at        timestamptz,
     host            text,
     pid             integer,
@@ -1702,6 +1702,13 @@ CREATE TABLE run_version (
     runid      bigint PRIMARY KEY,
     git_commit text NOT NULL
 );
+CREATE FUNCTION run_forgets_version() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM run_version WHERE runid = OLD.runid;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER run_forgets_version AFTER DELETE ON run FOR EACH ROW EXECUTE FUNCTION run_forgets_version();
+ALTER FUNCTION run_forgets_version SET search_path FROM CURRENT;
 
 -- Sources: what people gave to datasets in this store beside project.yml, and how each last answered.
 

@@ -71,6 +71,8 @@ def apply(
                     tx.run("unmap", {**of, "jobid": job.jobid})
                 recount_in(tx, {**of, "jobid": job.jobid}, None)
         _apply_limits(tx, wanted, changes)
+        if also is not None:
+            also(tx)
         if dry_run:
             raise _DryRun(changes)
     for job in wanted.jobs:
@@ -109,6 +111,17 @@ def plan(store: LoopStore, wanted: Registration, *, now: datetime.datetime) -> l
         return apply(store, wanted, now=now, dry_run=True)
     except _DryRun as dry:
         return dry.changes
+
+
+def forget_project(store: LoopStore, empty: Registration) -> None:
+    """Take a project out of the registry, with what is kept of its repository; chunks, runs and history stay."""
+    of = {"project": empty.project}
+
+    def forget(tx: Transaction) -> None:
+        for name in ("delete_project", "delete_git_project", "delete_git_versions"):
+            tx.run(name, of)
+
+    apply(store, empty, now=datetime.datetime.now(datetime.UTC), also=forget)
 
 
 def _apply_datasets(tx: Transaction, wanted: Registration, changes: list[str], now: Any) -> None:
