@@ -3,9 +3,16 @@
 import json
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.job import Job
 from opendataflow.store.loop import LoopStore
+
+if TYPE_CHECKING:
+    import datetime
+
+    from opendataflow.domain.clocks import Clock
 
 _LENGTHS = {"daily": 10, "hourly": 13, "monthly": 7}  # of a dataid: as much of a UTC time as names its slot
 
@@ -22,24 +29,43 @@ def make_due(store: LoopStore, job: Job) -> None:
 def _open_slots(store: LoopStore, job: Job) -> None:
     import datetime
 
-    from opendataflow.domain.clocks import find_clock
-    from opendataflow.runner.slots import due_slots, slot_start
+    from opendataflow.runner.slots import due_slots
 
     now = datetime.datetime.fromtimestamp(store.clock(), datetime.UTC)
     for link in job.inputs:
         if link.dataset.clock is None:
             continue
-        name, _, zone = link.dataset.clock.partition(" @")
-        clock = find_clock(name, zone or None)
+        clock, after, last = read_clock(store, link.dataset)
         if clock is None:
             continue
-        last = store.latest_slot(link.dataset)
-        due = due_slots(clock, after=slot_start(clock, last) if last is not None else None, now=now)
+        due = due_slots(clock, after=after, now=now)
         if due:
             store.open_slots(link.dataset, [name for name, _ in due])
         latest = due[-1][0] if due else last
         if job.catchup == "latest" and latest is not None:
             store.skip_missed(job, latest)
+
+
+def read_clock(store: LoopStore, dataset: Dataset) -> "tuple[Clock | None, datetime.datetime | None, str | None]":
+    """The clock, the moment after which its next slot begins (None: its current one is due), and its last slot."""
+    from opendataflow.domain.clocks import find_clock
+    from opendataflow.domain.schedules import find_since, form
+    from opendataflow.runner.slots import slot_start
+
+    name, _, zone = (dataset.clock or "").partition(" @")
+    clock = find_clock(name, zone or None)
+    if clock is None:
+        return None, None, None
+    since = find_since(dataset)
+    last = store.latest_slot(dataset) if since is None else _latest_of_form(store, dataset, form(clock))
+    begun = slot_start(clock, last) if last is not None else None
+    return clock, max((one for one in (since, begun) if one is not None), default=None), last
+
+
+def _latest_of_form(store: LoopStore, dataset: Dataset, length: int) -> str | None:
+    of_dataset = {"project": dataset.project, "datasetid": dataset.datasetid, "length": length}
+    rows = store.read("latest_of_form", of_dataset, file="schedules")
+    return str(rows[0][0]) if rows else None
 
 
 def _expect(store: LoopStore, job: Job) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.job import Job
 from opendataflow.project.address import Address
-from opendataflow.runner.due import make_due
+from opendataflow.runner.due import make_due, read_clock
 from opendataflow.runner.processes import host_identity
 from opendataflow.runner.recover import recover_lost_runs, report_kept
 from opendataflow.runner.tick import in_order
@@ -144,6 +144,8 @@ class Upkeep:
             make_due(self._store, hand.job)
             hand.read(self._store)
             self.may_have_work = True
+            if hand.has_moved(now):
+                self._next_registry = 0.0  # nobody opens it: the job goes by another clock by now
 
     def _now(self) -> datetime.datetime:
         return datetime.datetime.fromtimestamp(self._store.clock(), datetime.UTC)
@@ -181,24 +183,17 @@ class _Hand:
     """A clock that a job reads, and the last of its slots that is open."""
 
     def __init__(self, store: LoopStore, job: Job, dataset: Dataset) -> None:
-        from opendataflow.domain.clocks import find_clock
-
-        name, _, zone = (dataset.clock or "").partition(" @")
-        self.job, self._dataset, self._clock = job, dataset, find_clock(name, zone or None)
-        self._last: datetime.datetime | None = None
+        self.job, self._dataset = job, dataset
         self.read(store)
 
     def read(self, store: LoopStore) -> None:
-        from opendataflow.runner.slots import slot_start
-
-        last = store.latest_slot(self._dataset)
-        self._last = slot_start(self._clock, last) if last is not None and self._clock is not None else None
+        self._clock, self._after, _ = read_clock(store, self._dataset)
 
     def has_moved(self, now: datetime.datetime) -> bool:
         """True when a slot has begun that is not open."""
         from opendataflow.runner.slots import due_slots
 
-        return self._clock is not None and bool(due_slots(self._clock, after=self._last, now=now))
+        return self._clock is not None and bool(due_slots(self._clock, after=self._after, now=now))
 
 
 def _hands(store: LoopStore, job: Job) -> Iterable[_Hand]:

@@ -108,7 +108,8 @@ class LoopStore(BaseStore):
             tx.run("freeze_chunks", {})
             readers = tx.rows("readers_of_clock", of_dataset)
             for name in names:
-                if not tx.run("open_slot", {**of_dataset, "dataid": name, "now": self.time()}):
+                row = {**of_dataset, "clock": dataset.clock, "dataid": name, "now": self.time()}
+                if not tx.run("open_slot", row):
                     continue
                 opened += 1
                 for project, jobid in readers:  # other inputs may have been there before the slot began

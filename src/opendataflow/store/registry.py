@@ -31,10 +31,11 @@ def apply(
     now: datetime.datetime,
     dry_run: bool = False,
     also: Iterable[tuple[str, Params]] = (),
+    then: Callable[[Transaction], None] | None = None,
 ) -> list[str]:
     """Make the store hold exactly what the project declares; returns what changed, one line each.
 
-    `also` are statements of the registry that belong to it: all is done, or nothing.
+    `also` are statements of the registry that come before it, `then` is done after it: all is done, or nothing.
     """
     changes: list[str] = []
     with store.transaction(file="registry") as tx:
@@ -71,8 +72,8 @@ def apply(
                     tx.run("unmap", {**of, "jobid": job.jobid})
                 recount_in(tx, {**of, "jobid": job.jobid}, None)
         _apply_limits(tx, wanted, changes)
-        if also is not None:
-            also(tx)
+        if then is not None:
+            then(tx)
         if dry_run:
             raise _DryRun(changes)
     for job in wanted.jobs:
@@ -121,7 +122,7 @@ def forget_project(store: LoopStore, empty: Registration) -> None:
         for name in ("delete_project", "delete_git_project", "delete_git_versions"):
             tx.run(name, of)
 
-    apply(store, empty, now=datetime.datetime.now(datetime.UTC), also=forget)
+    apply(store, empty, now=datetime.datetime.now(datetime.UTC), then=forget)
 
 
 def _apply_datasets(tx: Transaction, wanted: Registration, changes: list[str], now: Any) -> None:
