@@ -11,6 +11,7 @@ from opendataflow.domain.tables import SQL
 from opendataflow.errors import ConfigurationError
 from opendataflow.project.check_schema import arrival_json, check_fit, checks_json
 from opendataflow.project.links import get_clock, get_link, job_spec, project_id
+from opendataflow.project.notify_schema import with_notify
 from opendataflow.project.pipelines import Undeclared, pipeline_job
 from opendataflow.project.problems import Problems
 from opendataflow.project.schema import DatasetEntry, JobEntry, ProjectFile, Spark
@@ -91,7 +92,9 @@ class _Loading:
         self._settle_tables(destinations)
         self._read_jobs()
         self._read_pipelines(undeclared, destinations, _spark(self.project.spark, declared.spark))
+        entries = {**self.project.jobs, **{one.slug: one for one in self.project.pipelines}}
         jobs = self._check_whole(undeclared, root)
+        jobs = with_notify(self.source, self.project.notify, entries, jobs, self.places, self.problems)
         made = Registration(
             self.me, self.project.name, root, self.folder, self.environment, tuple(self.datasets.values()), jobs,
             tuple({**self.project.limits, **declared.limits}.items()),

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ValidationError
 
 from opendataflow.errors import ConfigurationError
+from opendataflow.project.notify_schema import LONG, SHORT
 from opendataflow.project.problems import Problems
 from opendataflow.project.schema import DatasetEntry, ProjectFile, with_variable
 from opendataflow.project.source import Path, Source, suggestion
@@ -177,7 +178,7 @@ def _check_changes(source: Source, project: ProjectFile, broken: set[str], probl
 # Errors ---------------------------------------------------------------------------------------------------------------
 def _explain(source: Source, error: Any, positions: list[int]) -> str:
     """One line for an error that pydantic found; `positions` are those of the pipelines in the file."""
-    path = tuple(part for part in error["loc"] if part != "[key]")
+    path = tuple(part for part in error["loc"] if part not in ("[key]", SHORT, LONG))
     if path[:1] == ("pipelines",) and len(path) > 1:
         path = ("pipelines", positions[path[1]], *path[2:])
     near = None
