@@ -14,12 +14,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from opendataflow import __version__
 from opendataflow.errors import DataflowError
-from opendataflow.server.access import NotSignedIn, open_to_all, owners
+from opendataflow.server.access import SAFE, Known, NotSignedIn, open_to_all, owners
 from opendataflow.server.api import ROUTERS as API
 from opendataflow.server.context import Context
 from opendataflow.server.intake import Intake
 from opendataflow.server.openapi import describe
 from opendataflow.server.pages import ROUTERS as PAGES
+from opendataflow.server.passwords import Passwords
 from opendataflow.server.problems import answer_error, answer_http, answer_invalid
 from opendataflow.server.templates import STATIC
 
@@ -31,6 +32,7 @@ HEADERS = (
     (b"referrer-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
 )  # fmt: skip
+HSTS = (b"strict-transport-security", b"max-age=31536000")
 
 
 def make_pages(context: Context, intake: Intake) -> FastAPI:
@@ -47,6 +49,7 @@ def make_pages(context: Context, intake: Intake) -> FastAPI:
 
     app = FastAPI(title="OpenDataFlow", version=__version__, lifespan=lifespan, openapi_url=None, docs_url=None)
     app.state.context = context
+    app.state.known, app.state.passwords = Known(), Passwords()
     app.add_route("/health", health, methods=["GET"])
     app.add_route("/v1/openapi.json", description, methods=["GET"])
     app.routes.extend(intake.routes())
@@ -81,7 +84,11 @@ def make_app(context: Context, *, project: str | None, root_path: str = "") -> A
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *HEADERS]
+                if scope["method"] not in SAFE:
+                    pages.state.known.forget()  # it may have been about who may do what
+                told = {name for name, _ in message["headers"]}
+                more = (*HEADERS, HSTS) if context.is_secure else HEADERS
+                message["headers"] = [*message["headers"], *(one for one in more if one[0] not in told)]
             await send(message)
 
         await pages(scope, receive, with_headers)

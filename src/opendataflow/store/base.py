@@ -66,6 +66,10 @@ class BaseStore(ABC):
         """A moment by the clock that leases use, in the form that statements take."""
         return utc_text(self.clock() + seconds_from_now)
 
+    def sign(self, actor: str) -> None:
+        """What is done from now on is recorded under this name."""
+        self.actor = actor
+
     @abstractmethod
     def close(self) -> None:
         """Let the connection go."""

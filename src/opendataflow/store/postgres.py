@@ -144,6 +144,11 @@ class PostgresStore(LoopStore):
         if self._open is not None:
             self._open.close()
 
+    def sign(self, actor: str) -> None:
+        super().sign(actor)
+        with self._explained():
+            self._connected().execute(statements("postgres", "accounts")["sign"], {"actor": actor})
+
     def time(self, seconds_from_now: float = 0.0) -> Any:
         return seconds_from_now  # statements add it to the database's clock
 

@@ -1,5 +1,5 @@
 """The pages for people: each file has the routes of one part, rendered here; they read what the API reads."""
 
-from opendataflow.server.pages import actions
+from opendataflow.server.pages import actions, login
 
-ROUTERS = (actions.router,)
+ROUTERS = (actions.router, login.router)

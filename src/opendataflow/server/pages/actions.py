@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from opendataflow.errors import DataflowError, StoreUnavailable
-from opendataflow.server.access import Owner, User, Viewer
+from opendataflow.server.access import Owner, User, Viewer, local
 from opendataflow.server.actions import Acting, Action, Asked, Done, Plan
 from opendataflow.server.context import Context, Ctx
 from opendataflow.server.registry import ACTIONS
@@ -29,11 +29,6 @@ def get_action(name: str, user: User) -> Action[Any]:
     if not user.may(found.role):
         raise HTTPException(403, f"{name} needs the role {found.role.word}, and {user.name} is {user.role.word}")
     return found
-
-
-def local(path: str) -> str:
-    """A page of ours to go on with: never an address elsewhere."""
-    return path if path.startswith("/") and not path.startswith(("//", "/\\")) else "/"
 
 
 def read_asked(action: Action[Any], given: Any) -> Asked:
