@@ -14,7 +14,6 @@ from opendataflow.project.problems import Problems
 from opendataflow.project.schema import DatasetEntry, ProjectFile, with_variable
 from opendataflow.project.source import Path, Source, suggestion
 
-
 Bound = Mapping[str, Mapping[str, Any]]  # dataset → field → value: what was bound in the store
 
 
