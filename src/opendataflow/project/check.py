@@ -43,8 +43,13 @@ class Pipeline:
     engine: str | None
 
 
-def check_project(folder: str, environment: str | None = None, *, bound: Bound | None = None) -> list[Problem]:
-    """Everything that is wrong, by file and line; errors as well as warnings. `bound`: what was bound in the store."""
+def check_project(
+    folder: str, environment: str | None = None, *, bound: Bound | None = None, shared: str | None = None
+) -> list[Problem]:
+    """Everything that is wrong, by file and line; errors as well as warnings. `bound`: what was bound in the store.
+
+    `shared` is where the data of all versions of a git project is: what is not in this one may be there.
+    """
     try:
         environment = environment or read_addresses(folder)["first"]
     except ConfigurationError:
@@ -57,7 +62,7 @@ def check_project(folder: str, environment: str | None = None, *, bound: Bound |
         step = "correct it; nothing else could be looked at"
         return [Problem(severity=ERROR, file=PROJECT_FILE, line=line, message=message or str(error), next_step=step)]
     found = [_of_project_file(line, text) for line, text in loaded.problems.lines()]
-    found += _Files(folder, loaded).check()
+    found += _Files(folder, loaded, shared).check()
     known = dict.fromkeys(found)
     return sorted(known, key=lambda one: (one.file != PROJECT_FILE, one.file, one.line))
 
@@ -71,8 +76,8 @@ def _of_project_file(line: int, text: str) -> Problem:
 class _Files:
     """What project.yml needs of the folder: sources, scripts and transformations."""
 
-    def __init__(self, folder: str, loaded: Loaded) -> None:
-        self.folder, self.loaded = folder, loaded
+    def __init__(self, folder: str, loaded: Loaded, shared: str | None) -> None:
+        self.folder, self.loaded, self.shared = folder, loaded, shared
         self.pipelines = list(_pipelines(loaded.source.data.get("pipelines")))
         self.code: dict[str, Inspected | None] = {}
         self.found: list[Problem] = []
@@ -105,7 +110,8 @@ class _Files:
             place = os.path.join(made.root, dataset.location or "")
             if at is None or not (dataset.location or "").startswith(f"{SOURCES}/") or "://" in place:
                 continue
-            if os.path.isfile(place) and os.access(place, os.R_OK):
+            beside = os.path.join(self.shared or self.folder, os.path.relpath(place, self.folder))
+            if any(os.path.isfile(one) and os.access(one, os.R_OK) for one in (place, beside)):
                 continue
             names = [name.removesuffix(SUFFIX) for name in _names(os.path.dirname(place)) if name.endswith(SUFFIX)]
             near = suggestion(dataset.datasetid, [*names, *declared])

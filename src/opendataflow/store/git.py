@@ -286,7 +286,7 @@ def task_credential(store: LoopStore, taskid: int) -> Credential:
 
 def open_tasks(store: LoopStore) -> list[OpenTask]:
     rows = store.read("open_tasks", {"stale": store.time(-STALE_SECONDS)}, file=FILE)
-    return [OpenTask(*row[:6], bool(row[6]), row[7]) for row in rows]
+    return [_open_task(row) for row in rows]
 
 
 def take_up(store: LoopStore, taskid: int, *, host: str, pid: int, started: int) -> bool:
@@ -304,7 +304,7 @@ def start_task(store: LoopStore, taskid: int, project: str | None, *, lost: Sequ
             for one in lost:
                 tx.run("end_task", _end(store, one, LOST, "its process is gone", (), None))
             rows = tx.rows("open_tasks", {"stale": store.time(-STALE_SECONDS)})
-            for other in (OpenTask(*row[:6], bool(row[6]), row[7]) for row in rows):
+            for other in map(_open_task, rows):
                 is_ahead = other.state == RUNNING or (other.taskid < taskid and other.pid is not None)
                 if other.taskid != taskid and project is not None and other.project == project and is_ahead:
                     return other
@@ -339,9 +339,15 @@ def _end(
 
 
 def _project(row: Sequence[Any]) -> GitProject:
-    *fields, problems = row
-    fields[7] = bool(fields[7])
-    return GitProject(*fields, tuple(json.loads(problems)))
+    fields = list(row)
+    fields[7], fields[14] = bool(fields[7]), tuple(json.loads(fields[14]))
+    return GitProject(*fields)
+
+
+def _open_task(row: Sequence[Any]) -> OpenTask:
+    fields = list(row)
+    fields[6] = bool(fields[6])
+    return OpenTask(*fields)
 
 
 def _task(row: Sequence[Any]) -> Task:
