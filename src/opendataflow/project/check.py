@@ -13,6 +13,7 @@ from opendataflow.domain.registration import Registration
 from opendataflow.domain.tables import find_table
 from opendataflow.errors import ConfigurationError
 from opendataflow.project.address import PROJECT_FILE
+from opendataflow.project.git import base_of
 from opendataflow.project.inspect_code import Inspected, inspect_code
 from opendataflow.project.load import Bound, Loaded, read_addresses, read_registration
 from opendataflow.project.pipelines import SOURCES, SUFFIX
@@ -43,13 +44,8 @@ class Pipeline:
     engine: str | None
 
 
-def check_project(
-    folder: str, environment: str | None = None, *, bound: Bound | None = None, shared: str | None = None
-) -> list[Problem]:
-    """Everything that is wrong, by file and line; errors as well as warnings. `bound`: what was bound in the store.
-
-    `shared` is where the data of all versions of a git project is: what is not in this one may be there.
-    """
+def check_project(folder: str, environment: str | None = None, *, bound: Bound | None = None) -> list[Problem]:
+    """Everything that is wrong, by file and line; errors as well as warnings. `bound`: what was bound in the store."""
     try:
         environment = environment or read_addresses(folder)["first"]
     except ConfigurationError:
@@ -62,7 +58,7 @@ def check_project(
         step = "correct it; nothing else could be looked at"
         return [Problem(severity=ERROR, file=PROJECT_FILE, line=line, message=message or str(error), next_step=step)]
     found = [_of_project_file(line, text) for line, text in loaded.problems.lines()]
-    found += _Files(folder, loaded, shared).check()
+    found += _Files(folder, loaded).check()
     known = dict.fromkeys(found)
     return sorted(known, key=lambda one: (one.file != PROJECT_FILE, one.file, one.line))
 
@@ -76,8 +72,8 @@ def _of_project_file(line: int, text: str) -> Problem:
 class _Files:
     """What project.yml needs of the folder: sources, scripts and transformations."""
 
-    def __init__(self, folder: str, loaded: Loaded, shared: str | None) -> None:
-        self.folder, self.loaded, self.shared = folder, loaded, shared
+    def __init__(self, folder: str, loaded: Loaded) -> None:
+        self.folder, self.loaded, self.base = folder, loaded, base_of(folder)
         self.pipelines = list(_pipelines(loaded.source.data.get("pipelines")))
         self.code: dict[str, Inspected | None] = {}
         self.found: list[Problem] = []
@@ -110,14 +106,14 @@ class _Files:
             place = os.path.join(made.root, dataset.location or "")
             if at is None or not (dataset.location or "").startswith(f"{SOURCES}/") or "://" in place:
                 continue
-            beside = os.path.join(self.shared or self.folder, os.path.relpath(place, self.folder))
-            if any(os.path.isfile(one) and os.access(one, os.R_OK) for one in (place, beside)):
+            brought = os.path.join(self.folder, os.path.relpath(place, self.base))  # with this version of a git project
+            if any(os.path.isfile(one) and os.access(one, os.R_OK) for one in (place, brought)):
                 continue
-            names = [name.removesuffix(SUFFIX) for name in _names(os.path.dirname(place)) if name.endswith(SUFFIX)]
+            names = [name.removesuffix(SUFFIX) for name in _names(os.path.dirname(brought)) if name.endswith(SUFFIX)]
             near = suggestion(dataset.datasetid, [*names, *declared])
             why = "cannot be read" if os.path.exists(place) else "is not there"
             step = near.removeprefix("; ") or f"put the file there, or declare {dataset.datasetid!r} under `datasets:`"
-            self._error_at(at, f"source {dataset.datasetid!r}: {os.path.relpath(place, self.folder)} {why}", step)
+            self._error_at(at, f"source {dataset.datasetid!r}: {os.path.relpath(place, self.base)} {why}", step)
 
     def _check_places(self, made: Registration) -> None:
         datasets = {one.datasetid: one for one in made.datasets}

@@ -44,6 +44,12 @@ def find_managed(home: str) -> Managed | None:
         return None
 
 
+def base_of(home: str) -> str:
+    """What a relative path of project.yml is below: the folder itself, or what all versions of a git project share."""
+    managed = find_managed(home)
+    return home if managed is None else managed.shared
+
+
 def write_marker(home: str, managed: Managed) -> None:
     path = os.path.join(home, MARKER)
     os.makedirs(os.path.dirname(path), exist_ok=True)

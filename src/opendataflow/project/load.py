@@ -10,6 +10,7 @@ from opendataflow.domain.registration import JobSpec, LinkSpec, Registration
 from opendataflow.domain.tables import SQL
 from opendataflow.errors import ConfigurationError
 from opendataflow.project.check_schema import arrival_json, check_fit, checks_json
+from opendataflow.project.git import base_of
 from opendataflow.project.links import get_clock, get_link, job_spec, project_id
 from opendataflow.project.notify_schema import with_notify
 from opendataflow.project.pipelines import Undeclared, pipeline_job
@@ -85,7 +86,7 @@ class _Loading:
         declared = self.project.environments[self.environment]
         root = declared.root
         if "://" not in root:
-            root = os.path.normpath(os.path.join(self.folder, os.path.expanduser(root)))
+            root = os.path.normpath(os.path.join(base_of(self.folder), os.path.expanduser(root)))
         self._read_datasets()
         undeclared = Undeclared(self.source, self.me, self.datasets, frozenset(self.broken))
         destinations = self._find_destinations(undeclared)
