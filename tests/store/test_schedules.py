@@ -10,9 +10,9 @@ from world import World, job, registration
 from opendataflow.domain.registration import JobSpec
 from opendataflow.domain.run import Ending
 from opendataflow.errors import ConfigurationError, UsageError
-from opendataflow.runner.due import make_due
+from opendataflow.runner.due import change_schedule, make_due
 from opendataflow.store import registry
-from opendataflow.store.schedules import check_new, list_set, schedule_of, set_schedule, told
+from opendataflow.store.schedules import check_new, list_set, schedule_of, told
 from opendataflow.store.workers import list_changes
 
 AT = datetime.datetime(2026, 3, 10, 10, 10, tzinfo=datetime.UTC)
@@ -23,8 +23,11 @@ class Clocked:
 
     def __init__(self, world: World) -> None:
         self.world, self.store = world, world.store
-        self.store.clock = lambda: self.now.timestamp()
         self.now = AT
+        self.store.clock = self._time
+
+    def _time(self) -> float:
+        return self.now.timestamp()
 
     def at(self, hour: int, minute: int, day: int = 10) -> None:
         self.now = AT.replace(day=day, hour=hour, minute=minute)
@@ -46,7 +49,7 @@ class Clocked:
         return [str(row[0]) for row in found]
 
     def set(self, clock: str | None, jobid: str = "load", **options: Any) -> None:
-        set_schedule(self.store, self.store.get_job(jobid, project="p"), clock, **options)
+        change_schedule(self.store, self.store.get_job(jobid, project="p"), clock, **options)
 
     def check(self) -> list[str]:
         return registry.check(self.store, repair=False)
@@ -127,6 +130,19 @@ def test_what_waits_and_what_failed_keeps_its_slot(clocked: Clocked) -> None:
     assert clocked.world.next("load") == "2026-03-10T10:00"
     clocked.set(None)
     assert clocked.world.next("load") == "2026-03-10T10:00"
+    assert clocked.check() == []
+
+
+def test_a_slot_that_has_begun_is_due_though_nobody_looked_before_the_change(clocked: Clocked) -> None:
+    clocked.apply(job("load", ["every 30m"], ["out"]))
+    clocked.due()
+    clocked.at(11, 0)
+    clocked.set("hourly")
+    assert clocked.rows() == ["2026-03-10T10:00", "2026-03-10T10:30", "2026-03-10T11:00"]
+    assert clocked.due() == ["2026-03-10T10:00", "2026-03-10T10:30", "2026-03-10T11:00"], "11:00 is not hourly, too"
+    clocked.at(12, 0)
+    clocked.set("every 20m")
+    assert clocked.due()[-1] == "2026-03-10T12"
     assert clocked.check() == []
 
 

@@ -23,6 +23,7 @@ from opendataflow.cli import (
     registered,
     run,
     scale,
+    schedule,
     serve,
     source,
     state,
@@ -60,6 +61,7 @@ abort.add_to(app)
 recover.add_to(app)
 clean.add_to(app)
 scale.add_to(app)
+schedule.add_to(app)
 stream.add_to(app)
 serve.add_to(app)
 registered.add_to(app)

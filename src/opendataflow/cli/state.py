@@ -193,6 +193,8 @@ def why(
         put_json(told)
         return
     put(f"{job}/{dataid} is {told['status']}" + (f", {told['detail']}" if told["detail"] else ""))
+    if told["schedule"]:
+        put(f"schedule: {told['schedule']}")
     put_table(
         told["asked"],
         ("question", "answer", "evidence"),

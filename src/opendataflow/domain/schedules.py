@@ -138,8 +138,8 @@ def check_schedule(
         return
     if declared.partitions not in (None, WHOLE):
         raise UsageError(
-            f"{job.jobid} has its dataids from the partitions of its data, {_scheme(declared.partitions or '')}: each is "
-            "run when it is there; a schedule is for jobs that go by a clock or have one dataid, `full`"
+            f"{job.jobid} has its dataids from the partitions of its data, {_scheme(declared.partitions or '')}: each "
+            "is run when it is there; a schedule is for jobs that go by a clock or have one dataid, `full`"
         )
     if by_dataid:
         raise UsageError(

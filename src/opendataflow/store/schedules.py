@@ -5,6 +5,7 @@ the job, so it is run once, whoever opens it and however often the schedule chan
 """
 
 import datetime
+from collections.abc import Callable
 from typing import NamedTuple
 
 from opendataflow.domain.dataset import Dataset
@@ -22,6 +23,8 @@ from opendataflow.errors import ConfigurationError, UsageError
 from opendataflow.store.loop import LoopStore, Transaction
 
 FILE = "schedules"
+# Slots of a clock that have begun and are not open: by its dataset, its latest slot (of names so long), and now.
+Begun = Callable[[Dataset, Callable[[int | None], str | None], datetime.datetime], list[str]]
 
 
 class Schedule(NamedTuple):
@@ -63,12 +66,15 @@ def check_new(store: LoopStore, job: Job, clock: str) -> None:
     _change(store, job, clock, reason="", dry_run=True)
 
 
-def set_schedule(store: LoopStore, job: Job, clock: str | None, *, reason: str = "") -> Schedule:
+def set_schedule(
+    store: LoopStore, job: Job, clock: str | None, *, reason: str = "", begun: Begun = lambda *_: []
+) -> Schedule:
     """Let the job go by this clock from its next slot on; None: by what project.yml declares.
 
-    What was due before stays due. Nobody opens a slot of the clock before once this has returned.
+    What was due before stays due: `begun` tells the slots of the clock before that nobody has opened yet. Once this has
+    returned, nobody opens one of them any more.
     """
-    store.again(lambda: _change(store, job, clock, reason=reason))
+    store.again(lambda: _change(store, job, clock, reason=reason, begun=begun))
     return schedule_of(store, store.get_job(job.jobid, project=job.project))
 
 
@@ -76,25 +82,47 @@ class _DryRun(Exception):
     pass
 
 
-def _change(store: LoopStore, job: Job, clock: str | None, *, reason: str, dry_run: bool = False) -> None:
+def _change(
+    store: LoopStore, job: Job, clock: str | None, *, reason: str, begun: Begun | None = None, dry_run: bool = False
+) -> None:
     try:
         with store.transaction(file="registry") as tx:
             tx.rows("hold_project", {"project": job.project})
             # Slots are opened under this lock, too: whoever comes later sees the clock that holds then.
             tx.run("freeze_chunks", {})
-            _change_in(store, tx, job, clock, reason)
+            now = datetime.datetime.fromtimestamp(store.clock(), datetime.UTC)
+            if begun is not None:
+                _open_begun(store, tx, job, begun, now)
+            _change_in(store, tx, job, clock, reason, now)
             if dry_run:
                 raise _DryRun
     except _DryRun:
         return
 
 
-def _change_in(store: LoopStore, tx: Transaction, job: Job, clock: str | None, reason: str) -> None:
+def _open_begun(store: LoopStore, tx: Transaction, job: Job, begun: Begun, now: datetime.datetime) -> None:
+    """Open the slots of the clock that held until now; `job` may be older than that."""
+    spec, known = _read(tx, job)
+    for link in spec.links:
+        dataset = known.get(link.datasetid) if link[:2] == ("IN", job.project) else None
+        if dataset is None or dataset.clock is None:
+            continue
+        of_dataset = {"project": job.project, "datasetid": dataset.datasetid}
+
+        def latest(length: int | None, of: dict[str, str] = of_dataset) -> str | None:
+            rows = tx.rows("latest_slot", of) if length is None else tx.rows("latest_of_form", {**of, "length": length})
+            return rows[0][0] if rows else None
+
+        store.open_slots_in(tx, dataset, begun(dataset, latest, now))
+
+
+def _change_in(
+    store: LoopStore, tx: Transaction, job: Job, clock: str | None, reason: str, now: datetime.datetime
+) -> None:
     from opendataflow.store.registry import expect_dataids, relink
 
     of = {"project": job.project, "jobid": job.jobid}
     rows = tx.rows("schedules_of", of)
-    now = datetime.datetime.fromtimestamp(store.clock(), datetime.UTC)
     spec, known = _read(tx, job)
     clocks = {one.datasetid: one.clock for one in known.values() if one.clock is not None}
     declared = Declared.from_json(rows[0][2]) if rows else declared_by(job.project, spec, clocks)

@@ -292,3 +292,9 @@ DELETE FROM git_version WHERE project = %(project)s
 
 -- name: project_homes
 SELECT project, root, home FROM project WHERE %(project)s::text IS NULL OR project = %(project)s ORDER BY project
+
+-- name: latest_of_form
+-- The latest slot whose name is as long as the names of the clock are: dates and minutes do not sort as one.
+SELECT dataid FROM datastatus
+WHERE project = %(project)s AND datasetid = %(datasetid)s AND locktype = 'OUT' AND length(dataid) = %(length)s
+ORDER BY dataid DESC LIMIT 1

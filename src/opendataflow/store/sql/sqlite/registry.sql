@@ -293,3 +293,9 @@ DELETE FROM git_version WHERE project = :project
 
 -- name: project_homes
 SELECT project, root, home FROM project WHERE :project IS NULL OR project = :project ORDER BY project
+
+-- name: latest_of_form
+-- The latest slot whose name is as long as the names of the clock are: dates and minutes do not sort as one.
+SELECT dataid FROM datastatus
+WHERE project = :project AND datasetid = :datasetid AND locktype = 'OUT' AND length(dataid) = :length
+ORDER BY dataid DESC LIMIT 1

@@ -4,8 +4,5 @@
 SELECT project, jobid, clock, declared, set_by, set_at, reason FROM schedule
 WHERE :project IS NULL OR project = :project ORDER BY project, jobid
 
--- name: latest_of_form
--- The latest slot whose name is as long as the names of the clock are: dates and minutes do not sort as one.
-SELECT dataid FROM datastatus
-WHERE project = :project AND datasetid = :datasetid AND locktype = 'OUT' AND length(dataid) = :length
-ORDER BY dataid DESC LIMIT 1
+-- name: clocked_jobs
+SELECT project, jobid FROM job WHERE clocked = 1 AND (:project IS NULL OR project = :project) ORDER BY project, jobid
