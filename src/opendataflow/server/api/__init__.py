@@ -1,5 +1,5 @@
 """The API under /v1: the same questions and actions as the pages and the commands, as JSON."""
 
-from opendataflow.server.api import actions
+from opendataflow.server.api import accounts, actions, sources
 
-ROUTERS = (actions.router,)
+ROUTERS = (actions.router, accounts.router, sources.router)
