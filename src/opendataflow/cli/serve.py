@@ -24,9 +24,9 @@ def serve(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Say where it listens as a JSON object.")] = False,
 ) -> int:
-    """Take in items of streams over HTTP: POST /v1/streams/PIPELINE, answered once they are durable on disk.
+    """Show the pages, answer the API under /v1, and take in items of streams, until it is told to stop.
 
-    Senders need the stream's token (`dataflow stream token PIPELINE`). Several servers, and `dataflow stream send`,
+    While there is no admin, it prints a link that makes one: it works once, within a day. Senders of items need the stream's token (`dataflow stream token PIPELINE`). Several servers, and `dataflow stream send`,
     may write to one stream at the same time. SIGTERM lets what has come finish; then it exits 0.
 
     Examples: dataflow serve;  dataflow serve --port 9000;  dataflow serve --host 0.0.0.0 --json
@@ -59,7 +59,7 @@ def serve(
     def ready() -> None:
         told = {"url": url, "project": found.project, "admin_link": link}
         put(json.dumps(told) if as_json else f"listening at {url}{base}")
-        if link:
+        if link and not as_json:
             say(f"there is no admin yet; this link makes one, once, within a day:\n  {link}")
         typer.get_text_stream("stdout").flush()
 

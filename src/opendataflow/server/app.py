@@ -10,29 +10,20 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from opendataflow import __version__
 from opendataflow.errors import DataflowError
-from opendataflow.server.access import SAFE, Known, NotSignedIn, open_to_all, owners
+from opendataflow.server.access import Known, NotSignedIn, Viewer, open_to_all, owners
 from opendataflow.server.api import ROUTERS as API
 from opendataflow.server.context import Context
+from opendataflow.server.edge import Edge
 from opendataflow.server.intake import Intake
 from opendataflow.server.openapi import describe
 from opendataflow.server.pages import ROUTERS as PAGES
 from opendataflow.server.passwords import Passwords
 from opendataflow.server.problems import answer_error, answer_http, answer_invalid
 from opendataflow.server.templates import STATIC
-
-HEADERS = (
-    (b"content-security-policy", b"default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; "
-                                 b"form-action 'self'; frame-ancestors 'none'"),
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"same-origin"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-)  # fmt: skip
-HSTS = (b"strict-transport-security", b"max-age=31536000")
 
 
 def make_pages(context: Context, intake: Intake) -> FastAPI:
@@ -51,7 +42,7 @@ def make_pages(context: Context, intake: Intake) -> FastAPI:
     app.state.context = context
     app.state.known, app.state.passwords = Known(), Passwords()
     app.add_route("/health", health, methods=["GET"])
-    app.add_route("/v1/openapi.json", description, methods=["GET"])
+    app.add_api_route("/v1/openapi.json", description, methods=["GET"], include_in_schema=False)
     app.routes.extend(intake.routes())
     for router in (*API, *PAGES):
         app.routes.extend(router.routes)
@@ -70,6 +61,7 @@ def make_app(context: Context, *, project: str | None, root_path: str = "") -> A
     intake = Intake(context.streams, project)
     pages = make_pages(context, intake)
     base = root_path.rstrip("/")
+    edge = Edge(pages, base=base, is_secure=context.is_secure, changed=pages.state.known.forget)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if base and scope["type"] == "http":
@@ -79,19 +71,7 @@ def make_app(context: Context, *, project: str | None, root_path: str = "") -> A
         if intake.is_for(scope):
             await intake(scope, receive, send)
             return
-        if scope["type"] == "http":
-            scope = {**scope, "root_path": base, "path": base + scope["path"]}
-
-        async def with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                if scope["method"] not in SAFE:
-                    pages.state.known.forget()  # it may have been about who may do what
-                told = {name for name, _ in message["headers"]}
-                more = (*HEADERS, HSTS) if context.is_secure else HEADERS
-                message["headers"] = [*message["headers"], *(one for one in more if one[0] not in told)]
-            await send(message)
-
-        await pages(scope, receive, with_headers)
+        await edge(scope, receive, send)
 
     return app
 
@@ -107,6 +87,5 @@ async def health(_request: Request) -> Response:
     return JSONResponse({"status": "ok", "version": __version__})
 
 
-@open_to_all
-async def description(request: Request) -> Response:
+async def description(request: Request, user: Viewer) -> Response:  # noqa: ARG001
     return JSONResponse(describe(request.app))

@@ -85,6 +85,15 @@ def render(request: Request, name: str, *, user: User | None, status: int = 200,
     return Response(text, status, headers=headers, media_type="text/html")
 
 
+def private(answer: Response) -> Response:
+    """Nobody keeps this page, and where it leads to is not told where it was."""
+    answer.headers["Cache-Control"] = "no-store"
+    answer.headers["Referrer-Policy"] = "no-referrer"
+    if "ETag" in answer.headers:
+        del answer.headers["ETag"]
+    return answer
+
+
 def as_json(value: Any) -> str:
     """For data in a page's attribute."""
     return json.dumps(value, default=str, separators=(",", ":"))

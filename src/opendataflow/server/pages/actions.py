@@ -14,7 +14,7 @@ from opendataflow.server.access import Owner, User, Viewer, local
 from opendataflow.server.actions import Acting, Action, Asked, Done, Plan
 from opendataflow.server.context import Context, Ctx
 from opendataflow.server.registry import ACTIONS
-from opendataflow.server.templates import render
+from opendataflow.server.templates import private, render
 from opendataflow.store.accounts import record_action
 
 router = APIRouter(include_in_schema=False)
@@ -106,10 +106,24 @@ async def perform(request: Request, name: str, user: Viewer, context: Ctx) -> Re
         return render(
             request, "action.html", user=user, status=409, action=action, plan=plan, fields=(), given=(), then=then
         )
-    base = request.scope.get("root_path", "")
     target = local(done.then or then)
+    if done.once:
+        shown = render(
+            request, "once.html", user=user, action=action, says=done.says, once=once_of(request, done), then=target
+        )
+        return private(shown)
+    base = request.scope.get("root_path", "")
     mark = "&" if "?" in target else "?"
     return RedirectResponse(f"{base}{target}{mark}{urlencode({'said': done.says})}", 303)
 
 
-__all__ = ["Owner", "do", "get_action", "plan_of", "read_asked", "router"]
+def once_of(request: Request, done: Done) -> str:
+    """The secret as it is shown: a page of ours with its whole address."""
+    if not done.once.startswith("/"):
+        return done.once
+    base = str(request.base_url).rstrip("/")
+    context: Context = request.app.state.context
+    return (f"https:{base.partition(':')[2]}" if context.is_secure else base) + done.once
+
+
+__all__ = ["Owner", "do", "get_action", "once_of", "plan_of", "read_asked", "router"]

@@ -13,11 +13,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from opendataflow.errors import UsageError
-from opendataflow.server.access import COOKIE, Viewer, check_csrf, find_user, local, open_to_all
+from opendataflow.server.access import COOKIE, User, Viewer, check_csrf, find_user, local, open_to_all
 from opendataflow.server.context import Context, Ctx
 from opendataflow.server.passwords import Passwords, TooBusy, is_outdated, why_weak
 from opendataflow.server.problems import NotThere
-from opendataflow.server.templates import render
+from opendataflow.server.templates import private, render
 from opendataflow.store.accounts import (
     MOST_SECONDS,
     as_username,
@@ -67,15 +67,6 @@ def as_guest(request: Request, template: str, *, status: int = 200, **facts: Any
     answer = render(request, template, user=None, status=status, csrf=csrf_of(secret), **facts)
     set_cookie(request, answer, GUEST, secret, 86_400, site="strict")
     return private(answer)
-
-
-def private(answer: Response) -> Response:
-    """Nobody keeps this page, and where it leads to is not told where it was."""
-    answer.headers["Cache-Control"] = "no-store"
-    answer.headers["Referrer-Policy"] = "no-referrer"
-    if "ETag" in answer.headers:
-        del answer.headers["ETag"]
-    return answer
 
 
 async def read_guest(request: Request) -> dict[str, str]:
@@ -166,6 +157,7 @@ async def _signed_in(request: Request, context: Context, proved: Proved, then: s
 @router.post("/logout")
 async def logout(request: Request, user: Viewer, context: Ctx) -> Response:
     """End this session; with `everywhere` all of the account's."""
+    check_person(user)
     secret = request.cookies.get(COOKIE, "")
     form = await request.form()
 
@@ -179,6 +171,12 @@ async def logout(request: Request, user: Viewer, context: Ctx) -> Response:
     answer = private(RedirectResponse(request.scope.get("root_path", "") + "/login", 303))
     drop_cookie(request, answer, COOKIE)
     return answer
+
+
+def check_person(user: User) -> None:
+    """What only somebody at a browser does: not whoever got hold of a token."""
+    if not user.csrf:
+        raise HTTPException(403, "a token cannot do this: sign in")
 
 
 # Links ----------------------------------------------------------------------------------------------------------------
