@@ -8,6 +8,7 @@ import typer
 
 from opendataflow import __version__
 from opendataflow.cli import (
+    accounts,
     abort,
     arrive,
     checks,
@@ -65,6 +66,7 @@ schedule.add_to(app)
 stream.add_to(app)
 serve.add_to(app)
 registered.add_to(app)
+accounts.add_to(app)
 app.add_typer(db.app, name="db")
 app.add_typer(crypt.app, name="crypt")
 
