@@ -15,6 +15,7 @@ from opendataflow.cli import (
     clean,
     crypt,
     db,
+    git_projects,
     legacy,
     operate,
     output,
@@ -47,6 +48,7 @@ app = typer.Typer(
 )
 project.add_to(app)
 state.add_to(app)
+git_projects.add_to(app)
 run.add_to(app)
 pipelines.add_to(app)
 validate.add_to(app)

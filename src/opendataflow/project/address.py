@@ -183,9 +183,8 @@ def _known_addresses(home: str) -> dict[str, Any]:
             return dict(known)
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    from opendataflow.project.load import read_addresses, read_project
-
     from opendataflow.project.git import find_managed
+    from opendataflow.project.load import read_addresses, read_project
 
     known = {"stamp": stamp, **read_addresses(home)}
     managed = find_managed(home)

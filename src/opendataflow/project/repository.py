@@ -145,10 +145,8 @@ class Repository:
         with tempfile.TemporaryDirectory(prefix="index-", dir=self.folder) as beside:
             env = {"GIT_INDEX_FILE": os.path.join(beside, "index")}
             self._run(["-C", self.folder, "read-tree", commit], beat, LOCAL_SECONDS, env=env)
-            self._run(
-                ["-C", self.folder, "checkout-index", "--all", "--force", f"--prefix={folder}/"], beat, LOCAL_SECONDS,
-                env=env,
-            )  # fmt: skip
+            here = [f"--git-dir={self.folder}", f"--work-tree={folder}"]
+            self._run([*here, "checkout-index", "--all", "--force"], beat, LOCAL_SECONDS, env=env)
 
     def _local(self, *args: str) -> str:
         return self._run(["-C", self.folder, *args], lambda _: None, LOCAL_SECONDS)

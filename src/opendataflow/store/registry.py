@@ -152,19 +152,23 @@ def _refuse_other_bindings(tx: Transaction, wanted: Registration) -> None:
 
 
 def _refuse_other_producers(tx: Transaction, wanted: Registration) -> None:
+    """All that other projects have against it, a line each."""
     elsewhere = {(row[0], row[1]): f"{row[2]}.{row[3]}" for row in tx.rows("producers", {}) if row[2] != wanted.project}
+    wrong = []
     for job in wanted.jobs:
         for link in job.links:
             other = elsewhere.get((link.dataset_project, link.datasetid))
             if link.itemtype == "OUT" and other:
-                raise ConfigurationError(f"job {job.jobid}: dataset {link.datasetid} is already produced by {other}")
-            if link.dataset_project != wanted.project and not tx.rows(
+                wrong.append(f"job {job.jobid}: dataset {link.datasetid} is already produced by {other}")
+            elif link.dataset_project != wanted.project and not tx.rows(
                 "find_dataset", {"project": link.dataset_project, "datasetid": link.datasetid}
             ):
-                raise ConfigurationError(
+                wrong.append(
                     f"job {job.jobid}: this store has no dataset {link.dataset_project}.{link.datasetid}; "
                     "apply that project first"
                 )
+    if wrong:
+        raise ConfigurationError("\n".join(wrong))
 
 
 def _apply_job(
