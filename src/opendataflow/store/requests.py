@@ -67,6 +67,16 @@ def find_abort(store: LoopStore, runid: int) -> tuple[str, str] | None:
     return (rows[0][0], rows[0][1]) if rows else None
 
 
+def try_now(store: LoopStore, key: Key) -> bool:
+    """Let a parked dataid be tried at once; False when it is not parked."""
+
+    def change() -> bool:
+        with store.transaction(file=FILE) as tx:
+            return bool(tx.run("try_now", key._asdict()))
+
+    return store.again(change)
+
+
 # What child processes do ----------------------------------------------------------------------------------------------
 def add_request(store: LoopStore, kind: str, project: str, name: str = "") -> int:
     """The number of something that is done for a page from now on."""

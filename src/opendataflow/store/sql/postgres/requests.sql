@@ -45,3 +45,12 @@ ORDER BY id DESC LIMIT %(limit)s
 
 -- name: listen_for_aborts
 LISTEN dataflow_abort
+
+-- name: try_now
+-- What was parked by a refusal, or waits for its next attempt, may be tried at once.
+UPDATE job_status SET parked_until = NULL
+WHERE project = %(project)s AND jobid = %(jobid)s AND dataid = %(dataid)s AND status IN ('PENDING', 'RESUBMIT')
+  AND parked_until IS NOT NULL
+
+-- name: project_homes
+SELECT project, home FROM project ORDER BY project

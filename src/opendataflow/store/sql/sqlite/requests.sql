@@ -46,3 +46,12 @@ ORDER BY id DESC LIMIT :limit
 -- name: listen_for_aborts
 -- SQLite tells nobody: whoever runs something looks whether others wrote.
 PRAGMA data_version
+
+-- name: try_now
+-- What was parked by a refusal, or waits for its next attempt, may be tried at once.
+UPDATE job_status SET parked_until = NULL
+WHERE project = :project AND jobid = :jobid AND dataid = :dataid AND status IN ('PENDING', 'RESUBMIT')
+  AND parked_until IS NOT NULL
+
+-- name: project_homes
+SELECT project, home FROM project ORDER BY project
