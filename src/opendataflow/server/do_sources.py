@@ -131,7 +131,7 @@ async def sample(
 
 
 async def download(context: Context, project: str, datasetid: str, *, dataid: str | None, safe: bool) -> Stream:
-    """All of its rows as CSV. What is wrong before the first row is told; what goes wrong later breaks the answer off."""
+    """All rows as CSV. What is wrong before the first one is told; what goes wrong later breaks the answer off."""
     await check_there(context, project, datasetid)
     argv = ["source", "download", *(["--safe"] if safe else []), "--", datasetid, *([dataid] if dataid else [])]
     async with contextlib.AsyncExitStack() as stack:

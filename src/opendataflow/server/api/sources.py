@@ -13,7 +13,9 @@ from opendataflow.server.do_sources import SAMPLE_ROWS, bind_source, download, r
 from opendataflow.server.facts_sources import get_source, sources_page
 
 router = APIRouter(tags=["sources"])
-_CSV = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}, "description": "All rows, streamed."}}
+_CSV: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/csv": {"schema": {"type": "string"}}}, "description": "All rows, streamed."}
+}
 _BUSY: dict[int | str, dict[str, Any]] = {
     429: {"description": "Too many sources are being looked at; see Retry-After."}
 }

@@ -197,13 +197,19 @@ def _inputs(fields: list[FieldFacts], given: dict[str, str] | None) -> dict[str,
         {
             "name": one.name, "is_secret": one.name in SECRETS, "is_bound": one.origin == "bound",
             "is_long": one.name in LONG, "hint": HINTS.get(one.name, ""),
-            "value": "" if one.name in SECRETS else (given or {}).get(one.name, one.value if one.origin == "bound" else ""),
+            "value": _kept(one, given or {}),
         }
         for one in fields
         if one.may_bind
     ]  # fmt: skip
     usual = [one for name in MAIN for one in made if one["name"] == name]
     return {"usual": usual, "others": [one for one in made if one not in usual], "formats": FORMATS}
+
+
+def _kept(one: FieldFacts, given: dict[str, str]) -> str:
+    if one.name in SECRETS:
+        return ""
+    return given.get(one.name, one.value if one.origin == "bound" else "")
 
 
 def _to(request: Request, project: str, dataset: str, said: str) -> Response:
