@@ -7,7 +7,6 @@ from folder to folder with each commit.
 
 import json
 import os
-import subprocess
 from typing import Any, NamedTuple
 
 MARKER = os.path.join(".dataflow", "version.json")
@@ -70,6 +69,8 @@ def find_version(folder: str) -> Version:
 
 
 def _git(folder: str, *args: str) -> str | None:
+    import subprocess
+
     # Asking must not change the repository: no lock for a refreshed index.
     env = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
     try:

@@ -17,6 +17,7 @@ from opendataflow.runner.aborts import Aborts
 from opendataflow.runner.ends import audit, exit_code
 from opendataflow.runner.environment import child_environment
 from opendataflow.runner.guard import Guard
+from opendataflow.runner.homes import keep_commit
 from opendataflow.runner.log import RunLog, Shown
 from opendataflow.runner.prepare import input_location, prepare
 from opendataflow.runner.processes import host_identity, start_time
@@ -296,6 +297,7 @@ class Runner:
         faults.point(faults.AFTER_CLAIM)
         if self.lineage is not None:
             self.lineage.started(job, taken.candidate, taken.claim)
+        keep_commit(self.store, job, taken.claim.runid)
         name = f"{taken.claim.runid}.log"
         path = os.path.join(self.work_folder, "logs", path_segment(job.jobid), name)
         return Flight(taken, RunLog(path, self.shown, secrets=tuple(passwords.values())))

@@ -5,6 +5,7 @@ only a change can bring is looked for when there was one. An idle worker is near
 """
 
 import datetime
+import os
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -13,6 +14,7 @@ from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.job import Job
 from opendataflow.project.address import Address
 from opendataflow.runner.due import make_due, read_clock
+from opendataflow.runner.homes_here import Homes
 from opendataflow.runner.processes import host_identity
 from opendataflow.runner.recover import recover_lost_runs, report_kept
 from opendataflow.runner.tick import in_order
@@ -39,6 +41,7 @@ class Upkeep:
     ) -> None:
         self._store, self._address, self._only, self._say = store, address, only, say
         self._host = host_identity()
+        self._homes = Homes(store, say)
         self.jobs: list[Job] = []  # producers first
         self._registered: list[Any] = []
         self._waited_for: dict[str, list[Dataset]] = {}  # by project: those whose files arrive, or that are tables
@@ -95,12 +98,13 @@ class Upkeep:
     # The jobs -----------------------------------------------------------------------------------------------------
     def _look_at_registry(self) -> bool:
         found = self._read_registry()
-        if found == self._registered:
+        if found == self._registered and not self._homes.waits:
             return False
         self._registered = found
         store = self._store
         names = in_order(store, self._address.project)
-        self.jobs = [store.get_job(jobid, project=project) for project, jobid in names if self._only(jobid)]
+        jobs = [store.get_job(jobid, project=project) for project, jobid in names if self._only(jobid)]
+        self.jobs = self._homes.here(jobs)
         self._roots = {job.project: job.root for job in self.jobs}
         self._waited_for = {}
         for project in self._roots:
@@ -118,6 +122,8 @@ class Upkeep:
         project = self._address.project
         jobs = self._store.read("all_jobs", {"project": project}, file="overview")
         found: list[Any] = [jobs, self._store.read("all_links", {"project": project}, file="overview")]
+        homes = self._store.read("project_homes", {"project": project}, file="registry")
+        found.append([(*row, os.path.isdir(row[2])) for row in homes])
         for name in sorted({str(row[0]) for row in jobs}):
             for statement in ("jobs_of", "datasets_of"):
                 found.append(self._store.read(statement, {"project": name}, file="registry"))

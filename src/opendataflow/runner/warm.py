@@ -342,12 +342,18 @@ class WarmRuns:
         return GivenBack(f"the Spark child {how} while it worked on {chunks} chunks; each is tried again alone")
 
 
-def drained(runner: Runner, job: Job, tidy: Callable[[], Any]) -> tuple[Take, list[Outcome]]:
-    """A `take` that claims whatever can be claimed; the list holds why it last could not."""
+def drained(
+    runner: Runner, job: Job, tidy: Callable[[], Any], is_left: Callable[[], bool]
+) -> tuple[Take, list[Outcome]]:
+    """A `take` that claims whatever can be claimed, until the version is left; the list holds why it last could not."""
     why: list[Outcome] = []
 
     def take(limit: int, anew: bool) -> list[Taken]:
         tidy()
+        if is_left():
+            told = "another version of its project is in place; nothing more was taken"
+            why[:] = [Outcome(0, "LEFT", job.jobid, None, told)]
+            return []
         taken: list[Taken] = []
         while len(taken) < limit:
             try:
