@@ -1,4 +1,4 @@
-"""From a place in project.yml to the address that stands there: only in the process that sends, and never written down."""
+"""From a place in project.yml to the address that stands there: for the process that sends, never written down."""
 
 import re
 from typing import Any
@@ -59,8 +59,10 @@ def fill(address: str) -> str:
 def masked(text: str, address: str) -> str:
     """The text without any part of the address but its scheme."""
     scheme, _, rest = address.partition("://")
-    parts = {part for one in (rest, unquote(rest)) for part in _PARTS.split(one)} | {rest, unquote(rest)}
-    for part in sorted({one for part in parts for one in (part, unquote(part))}, key=len, reverse=True):
+    whole = {rest, unquote(rest)}
+    parts = whole | {unquote(part) for one in whole for part in _PARTS.split(one)}
+    parts |= {part for one in whole for part in _PARTS.split(one)}
+    for part in sorted(parts, key=len, reverse=True):
         if len(part) >= _LEAST_MASKED and part.lower() not in (scheme.lower(), "json", "from", "mode"):
             text = text.replace(part, "***")
     return text

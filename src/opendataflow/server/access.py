@@ -121,7 +121,7 @@ class Owner:
     async def __call__(self, request: Request) -> User:
         user = await find_user(request, get_context(request))
         if user is None:
-            if _path(request).startswith("/v1/") or request.method not in SAFE:
+            if _path(request).startswith(("/v1/", "/metrics")) or request.method not in SAFE:
                 detail = "sign in, or give a token: `Authorization: Bearer TOKEN`; `dataflow token new` makes one"
                 raise HTTPException(401, detail, headers={"WWW-Authenticate": "Bearer"})
             then = _path(request) + (f"?{request.url.query}" if request.url.query else "")

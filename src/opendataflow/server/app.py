@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 
 from fastapi import FastAPI
@@ -14,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from opendataflow import __version__
 from opendataflow.errors import DataflowError
+from opendataflow.runner.alert_watch import Watch
 from opendataflow.server.access import Known, NotSignedIn, Viewer, open_to_all, owners
 from opendataflow.server.api import ROUTERS as API
 from opendataflow.server.context import Context
@@ -25,16 +27,21 @@ from opendataflow.server.passwords import Passwords
 from opendataflow.server.problems import answer_error, answer_http, answer_invalid
 from opendataflow.server.templates import STATIC
 
+_LOG = logging.getLogger("opendataflow.server")
+
 
 def make_pages(context: Context, intake: Intake) -> FastAPI:
     """All but the fast way of the intake."""
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        alerts = Watch(context.stores.open, context.address, say=_LOG.warning)
+        alerts.start()
         upkeep = [asyncio.create_task(one) for one in (context.streams.keep_up(), intake.watch())]
         yield
         for task in upkeep:
             task.cancel()
+        await asyncio.to_thread(alerts.close)
         await context.streams.close()
         context.stores.close()
 

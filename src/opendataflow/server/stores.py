@@ -19,7 +19,7 @@ class Stores:
     """Asks the store in threads, so that one slow question holds up no other request."""
 
     def __init__(self, open_store: Callable[[], LoopStore]) -> None:
-        self._open = open_store
+        self.open = open_store
         self._threads = ThreadPoolExecutor(THREADS, "pages")
         self._of_thread = threading.local()
 
@@ -30,7 +30,7 @@ class Stores:
     def _answer(self, question: Callable[[LoopStore], _T], actor: str | None) -> _T:
         store: LoopStore | None = getattr(self._of_thread, "store", None)
         if store is None:
-            store = self._of_thread.store = self._open()
+            store = self._of_thread.store = self.open()
             self._of_thread.name = store.actor
         try:
             signed = actor or self._of_thread.name

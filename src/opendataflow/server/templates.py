@@ -19,6 +19,7 @@ STATIC = FOLDER / "static"
 NAVIGATION = (
     ("/", "Overview"), ("/datasets", "Datasets"), ("/jobs", "Jobs"), ("/runs", "Runs"), ("/lineage", "Lineage"),
     ("/streams", "Streams"), ("/sources", "Sources"), ("/projects", "Projects"), ("/workers", "Workers"),
+    ("/alerts", "Alerts"),
 )  # fmt: skip
 
 

@@ -54,11 +54,13 @@ CREATE TABLE alert_message (
 );
 CREATE INDEX alert_message_due ON alert_message (due_at) WHERE state IN ('GATHERING', 'SENDING', 'WAITING');
 CREATE INDEX alert_message_of ON alert_message (project, place, messageid);
+CREATE INDEX alert_message_open ON alert_message (project, place, messageid)
+    WHERE state IN ('GATHERING', 'SENDING', 'WAITING');
 
 -- What is told: while `is_open`, it is so, and is not told again.
 CREATE TABLE alert (
     alertid   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    messageid bigint NOT NULL,
+    messageid bigint NOT NULL,              -- 0: it is so, but not for long enough
     project   text COLLATE "C" NOT NULL,
     place     text COLLATE "C" NOT NULL,
     event     text NOT NULL CHECK (event IN ('failed', 'recovered', 'late', 'stuck')),

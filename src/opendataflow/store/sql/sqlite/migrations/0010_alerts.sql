@@ -54,11 +54,13 @@ CREATE TABLE alert_message (
 );
 CREATE INDEX alert_message_due ON alert_message (due_at) WHERE state IN ('GATHERING', 'SENDING', 'WAITING');
 CREATE INDEX alert_message_of ON alert_message (project, place, messageid);
+CREATE INDEX alert_message_open ON alert_message (project, place, messageid)
+    WHERE state IN ('GATHERING', 'SENDING', 'WAITING');
 
 -- What is told: while `is_open`, it is so, and is not told again.
 CREATE TABLE alert (
     alertid   INTEGER PRIMARY KEY,
-    messageid INTEGER NOT NULL,
+    messageid INTEGER NOT NULL,             -- 0: it is so, but not for long enough
     project   TEXT NOT NULL,
     place     TEXT NOT NULL,
     event     TEXT NOT NULL CHECK (event IN ('failed', 'recovered', 'late', 'stuck')),
