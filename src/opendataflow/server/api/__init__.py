@@ -1,5 +1,5 @@
 """The API under /v1: the same questions and actions as the pages and the commands, as JSON."""
 
-from opendataflow.server.api import accounts, actions, sources
+from opendataflow.server.api import accounts, actions, alerts, datasets, grid, lineage, sources
 
-ROUTERS = (actions.router, accounts.router, sources.router)
+ROUTERS = (actions.router, accounts.router, sources.router, grid.router, datasets.router, lineage.router, alerts.router)

@@ -47,7 +47,7 @@ async def get_lineage(
     _user: Viewer, context: Ctx, project: Wanted, dataset: Text = "", dataid: Text = "",
     depth: Annotated[int, Query(ge=0, le=1000)] = DEPTH, limit: Limit = MOST,
 ) -> GraphTold:  # fmt: skip
-    """A project as declared; around a dataset, so many steps; or the chunks that a chunk was made of, and its readers."""
+    """A project as declared; so many steps around a dataset; or what a chunk was made of, and what is made of it."""
     around = Around(project, dataset or None, dataid or None, depth)
     return _told(await context.stores.ask(lambda store: find_graph(store, around, limit=limit)))
 

@@ -1,5 +1,6 @@
 """The pages for people: each file has the routes of one part, rendered here; they read what the API reads."""
 
-from opendataflow.server.pages import account, actions, login, sources
+from opendataflow.server import health, metrics
+from opendataflow.server.pages import account, actions, alerts, datasets, lineage, login, sources
 
-ROUTERS = (actions.router, account.router, login.router, sources.router)
+ROUTERS = (actions.router, account.router, login.router, sources.router, datasets.router, lineage.router, alerts.router, health.router, metrics.router)
