@@ -22,10 +22,11 @@ from opendataflow.store.sources import project_names
 
 router = APIRouter(include_in_schema=False)
 PAGE_ROWS = 200
-MAIN = (
-    "path", "format", "url", "table", "query", "username", "password", "partition_column", "partitions", "schema",
-    "options",
-)  # fmt: skip
+GROUPS = (
+    ("Files", ("path", "format")),
+    ("Database", ("url", "table", "query", "username", "password", "partition_column")),
+    ("Both", ("partitions", "schema", "options")),
+)
 FORMATS = ("", "csv", "json", "parquet", "orc", "text")
 LONG = ("query", "schema", "options", "driver_options")
 HINTS = {
@@ -202,8 +203,9 @@ def _inputs(fields: list[FieldFacts], given: dict[str, str] | None) -> dict[str,
         for one in fields
         if one.may_bind
     ]  # fmt: skip
-    usual = [one for name in MAIN for one in made if one["name"] == name]
-    return {"usual": usual, "others": [one for one in made if one not in usual], "formats": FORMATS}
+    known = {str(one["name"]): one for one in made}
+    groups = [(title, [known.pop(name) for name in names if name in known]) for title, names in GROUPS]
+    return {"groups": [one for one in groups if one[1]], "others": list(known.values()), "formats": FORMATS}
 
 
 def _kept(one: FieldFacts, given: dict[str, str]) -> str:
