@@ -17,6 +17,7 @@ from opendataflow.cli import (
     db,
     git_projects,
     legacy,
+    notify,
     operate,
     output,
     pipelines,
@@ -71,6 +72,7 @@ registered.add_to(app)
 accounts.add_to(app)
 app.add_typer(db.app, name="db")
 app.add_typer(crypt.app, name="crypt")
+app.add_typer(notify.app, name="notify")
 
 
 def _version(wanted: bool) -> None:

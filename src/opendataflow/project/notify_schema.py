@@ -57,7 +57,7 @@ def _is_known_to_apprise(scheme: str) -> bool:
         return False
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of its plugins, which are none of the user's business
-        return scheme in NotificationManager()
+        return scheme in NotificationManager()  # type: ignore[no-untyped-call]
 
 
 def _listed(value: object) -> object:

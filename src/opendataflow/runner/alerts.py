@@ -73,9 +73,9 @@ def look(store: LoopStore, *, jobs: dict[JobKey, Notified] | None = None, whatev
         return at
     if not take_look(store, seconds=pauses.look) and not whatever:
         return at
-    if record(store, _Look(store, jobs, at).see(has_changed=has_changed, is_clock=is_clock or whatever), jobs):
-        if is_clock:
-            clean(store)
+    seen = _Look(store, jobs, at).see(has_changed=has_changed, is_clock=is_clock or whatever)
+    if record(store, seen, jobs) and is_clock:
+        clean(store)
     return watched(store)
 
 
@@ -118,7 +118,9 @@ class _Look:
     def _failed(self, rows: list[Row]) -> Iterator[Finding]:
         for _, project, jobid, dataid, runid, message in rows:
             if (project, jobid) in self._jobs:
-                yield Finding(Event.FAILED, project, jobid, "job", project, jobid, dataid, message or "it failed", runid)
+                yield Finding(
+                    Event.FAILED, project, jobid, "job", project, jobid, dataid, message or "it failed", runid
+                )
 
     def _new_paces(self, after: int, upto: int) -> dict[JobKey, Pace]:
         took = {key: one for key, one in last_seconds(self._store, after, upto).items() if key in self._jobs}
@@ -182,16 +184,16 @@ class _Look:
                 if one.status == "FAILED":
                     continue  # that is told of its producer
                 told = f"is {one.status or 'not there'}, and {job.jobid} waits for it"
-                yield of_job._replace(subject="dataset", owner=one.key[0], name=one.key[1], dataid=one.key[2], reason=told)
+                yield of_job._replace(
+                    subject="dataset", owner=one.key[0], name=one.key[1], dataid=one.key[2], reason=told
+                )
             if missing:
                 return
         reasons = {"RUNNING": f"still RUNNING by {row[3] if row is not None else '?'}"}
         yield of_job._replace(reason=reasons.get(status, f"{status}: its inputs are there, and nobody has run it"))
 
 
-def _became_late(
-    job: Notified, clock: str | None, before: datetime.datetime, now: datetime.datetime
-) -> list[str]:
+def _became_late(job: Notified, clock: str | None, before: datetime.datetime, now: datetime.datetime) -> list[str]:
     """The dataids that had to be done between these moments, by the job's clock or by its partitions."""
     grace = datetime.timedelta(seconds=job.settings.late_after)
     try:

@@ -1,7 +1,7 @@
 """Sends the messages that are due, and ends: a process of its own, so that no address that hangs delays a run.
 
-It is told where the store is on its standard input. Each message is sent in a thread with a limit of time; what does not
-go is tried again, later and later.
+It is told where the store is on its standard input. Each message is sent in a thread with a limit of time; what does
+not go is tried again, later and later.
 """
 
 import json
@@ -113,7 +113,7 @@ class Sender:
         home = home_of(self._store, message.project)
         try:
             if home is None:
-                raise ConfigurationError(f"project {message.project} is not registered any more")  # noqa: TRY301
+                raise ConfigurationError(f"project {message.project} is not registered any more")
             address = read_address(home, message.place)
         except DataflowError as error:
             self._done.put(_Done(message, text, str(error)))

@@ -324,9 +324,7 @@ def mark_failed(store: LoopStore, message: Message, sender: str, *, error: str, 
     return bool(_write(store, "mark_failed", **_ended(store, message, sender, state, error, title, body)))
 
 
-def _ended(
-    store: LoopStore, message: Message, sender: str, state: str, error: str, title: str, body: str
-) -> Params:
+def _ended(store: LoopStore, message: Message, sender: str, state: str, error: str, title: str, body: str) -> Params:
     due = store.time(retry_in(message.attempts))
     return {
         "messageid": message.messageid, "sender": sender, "state": state, "due": due, "error": error[:MOST_TEXT],
@@ -349,7 +347,19 @@ def name_counts(store: LoopStore, messageid: int, *, limit: int) -> list[Row]:
 
 
 # Showing --------------------------------------------------------------------------------------------------------------
-_MESSAGE = ("messageid", "project", "place", "state", "events", "created_at", "due_at", "attempts", "sent_at", "error", "title")
+_MESSAGE = (
+    "messageid",
+    "project",
+    "place",
+    "state",
+    "events",
+    "created_at",
+    "due_at",
+    "attempts",
+    "sent_at",
+    "error",
+    "title",
+)
 _ALERT = ("alertid", "project", "place", "event", "subject", "owner", "name", "dataid", "reason", "at", "message_state")
 
 
@@ -366,7 +376,9 @@ def find_message(store: LoopStore, messageid: int) -> dict[str, Any] | None:
     return dict(zip((*_MESSAGE, "body"), rows[0], strict=True)) if rows else None
 
 
-def list_alerts(store: LoopStore, *, project: str | None, limit: int, before: int | None = None) -> list[dict[str, Any]]:
+def list_alerts(
+    store: LoopStore, *, project: str | None, limit: int, before: int | None = None
+) -> list[dict[str, Any]]:
     """What is wrong and was told, or is about to be, the newest first."""
     rows = _read(store, "open_alerts", project=project, limit=limit, before=before)
     return [dict(zip(_ALERT, row, strict=True)) for row in rows]
@@ -375,6 +387,16 @@ def list_alerts(store: LoopStore, *, project: str | None, limit: int, before: in
 def count_undelivered(store: LoopStore) -> int:
     """Messages that could not be sent so far."""
     return int(_read(store, "undelivered")[0][0])
+
+
+def count_open(store: LoopStore) -> list[tuple[str, str, int]]:
+    """Project, event, and how many are so now."""
+    return [(project, event, int(number)) for project, event, number in _read(store, "open_counts")]
+
+
+def find_history_end(store: LoopStore) -> int:
+    """How many changes there were, about."""
+    return int(_read(store, "history_end")[0][0])
 
 
 def clean(store: LoopStore) -> None:

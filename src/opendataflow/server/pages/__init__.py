@@ -3,4 +3,14 @@
 from opendataflow.server import health, metrics
 from opendataflow.server.pages import account, actions, alerts, datasets, lineage, login, sources
 
-ROUTERS = (actions.router, account.router, login.router, sources.router, datasets.router, lineage.router, alerts.router, health.router, metrics.router)
+ROUTERS = (
+    actions.router,
+    account.router,
+    login.router,
+    sources.router,
+    datasets.router,
+    lineage.router,
+    alerts.router,
+    health.router,
+    metrics.router,
+)

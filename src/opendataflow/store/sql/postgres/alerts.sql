@@ -190,6 +190,9 @@ ORDER BY a.alertid DESC LIMIT %(limit)s
 -- name: undelivered
 SELECT count(*) FROM alert_message WHERE state IN ('GATHERING', 'SENDING', 'WAITING') AND state = 'WAITING'
 
+-- name: open_counts
+SELECT project, event, count(*) FROM alert WHERE is_open = 1 AND messageid > 0 GROUP BY project, event
+
 -- name: clean_alerts
 DELETE FROM alert WHERE is_open = 0 AND messageid IN
     (SELECT messageid FROM alert_message WHERE created_at < from_now(%(before)s) AND state IN ('SENT', 'GIVEN_UP')
