@@ -39,11 +39,12 @@ def runs(
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
     as_json: Json = False,
 ) -> None:
-    """The latest runs, newest first; of everything, a job or a dataid.
+    """The latest runs, newest first; of everything, a job or a dataid. With --json, also the commit of their code.
 
     Examples: dataflow runs;  dataflow runs load_orders --status FAILED --since 2h
     """
     from opendataflow.domain.run import RunStatus
+    from opendataflow.store.git import commits_of
     from opendataflow.store.operations import NEWEST, Key, list_runs, runs_of_dataid
 
     if status is not None and status not in list(RunStatus):
@@ -57,8 +58,9 @@ def runs(
         listed = runs_of_dataid(store, Key(str(project), job, dataid), **wanted)
     else:
         listed, go_on = list_runs(store, project=project, jobid=job, **wanted)
+    commits = commits_of(store, [one["runid"] for one in listed])
     for one in listed:
-        one["seconds"] = _seconds(one)
+        one["seconds"], one["commit"] = _seconds(one), commits.get(one["runid"])
     if as_json:
         put_json(listed)
     else:

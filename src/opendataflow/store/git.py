@@ -221,11 +221,13 @@ def record_commit(store: LoopStore, runid: int, commit: str) -> None:
 
 
 def commits_of(store: LoopStore, runids: Sequence[int]) -> dict[int, str]:
-    """The commits of these runs, as far as they are known."""
-    if not runids:
-        return {}
-    rows = store.read("run_commits", {"first": min(runids), "last": max(runids)}, file=FILE)
+    """The commits of these runs, as far as they are known; it costs what so many runs cost, however many there are."""
     wanted = set(runids)
+    if not wanted:
+        return {}
+    first, last = min(wanted), max(wanted)
+    spans = [(first, last)] if last - first < 4 * len(wanted) else [(one, one) for one in sorted(wanted)]
+    rows = [row for one, other in spans for row in store.read("run_commits", {"first": one, "last": other}, file=FILE)]
     return {int(runid): str(commit) for runid, commit in rows if runid in wanted}
 
 
