@@ -1,5 +1,15 @@
 """The API under /v1: the same questions and actions as the pages and the commands, as JSON."""
 
-from opendataflow.server.api import accounts, actions, alerts, datasets, grid, lineage, sources
+from opendataflow.server.api import accounts, actions, alerts, datasets, grid, lineage, overview, runs, sources
 
-ROUTERS = (actions.router, accounts.router, sources.router, grid.router, datasets.router, lineage.router, alerts.router)
+ROUTERS = (
+    actions.router,
+    accounts.router,
+    sources.router,
+    grid.router,
+    datasets.router,
+    lineage.router,
+    alerts.router,
+    overview.router,
+    runs.router,  # last: it has the addresses below a job that nobody else has
+)

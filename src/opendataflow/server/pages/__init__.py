@@ -1,7 +1,7 @@
 """The pages for people: each file has the routes of one part, rendered here; they read what the API reads."""
 
 from opendataflow.server import health, metrics
-from opendataflow.server.pages import account, actions, alerts, datasets, lineage, login, sources
+from opendataflow.server.pages import account, actions, alerts, datasets, lineage, login, overview, runs, sources
 
 ROUTERS = (
     actions.router,
@@ -13,4 +13,6 @@ ROUTERS = (
     alerts.router,
     health.router,
     metrics.router,
+    overview.router,
+    runs.router,  # last: it has the addresses below a job that nobody else has
 )
