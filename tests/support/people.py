@@ -43,10 +43,18 @@ class Person(Visitor):
         opened = self.get(path)
         if opened.status != 200:
             return opened
-        return self.submit(path, username=username, password=password, again=password if again is None else again)
+        fields = {"username": username, "password": password, "again": password if again is None else again}
+        return self._then(self.submit(path, **fields))
 
     def login(self, username: str = "anna", password: str = PASSWORD, then: str = "/", **headers: str) -> Answer:
         self.get(f"/login?{urllib.parse.urlencode({'then': then})}")
         fields = {"username": username, "password": password, "then": then}
-        answer = self.ask("POST", "/login", fields, form=True, **headers)
+        return self._then(self.ask("POST", "/login", fields, form=True, **headers))
+
+    def _then(self, answer: Answer) -> Answer:
+        """A browser that was let in goes on to a page, whose forms have the session's token."""
+        came = self.set
+        if answer.status == 303:
+            self.get("/account")
+        self.set = came
         return answer
