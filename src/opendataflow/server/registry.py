@@ -8,7 +8,9 @@ from opendataflow.server import (
     do_dataids,
     do_limits,
     do_resubmit,
+    do_schedule,
     do_sources,
+    do_streams,
     do_upkeep,
 )
 from opendataflow.server.actions import Action
@@ -18,6 +20,7 @@ _ALL: tuple[Action[Any], ...] = (
     do_sources.UNBIND,
     do_dataids.RUN, do_resubmit.RESUBMIT, do_dataids.HOLD, do_dataids.RELEASE, do_abort.ABORT, do_limits.PAUSE,
     do_limits.RESUME, do_limits.SCALE, do_upkeep.VALIDATE, do_upkeep.CLEAN,
+    do_schedule.SCHEDULE, *do_streams.ACTIONS,
 )  # fmt: skip
 
 ACTIONS: dict[str, Action[Any]] = {action.name: action for action in _ALL}

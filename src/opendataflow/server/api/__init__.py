@@ -1,6 +1,19 @@
 """The API under /v1: the same questions and actions as the pages and the commands, as JSON."""
 
-from opendataflow.server.api import accounts, actions, alerts, datasets, grid, lineage, overview, runs, sources
+from opendataflow.server.api import (
+    accounts,
+    actions,
+    alerts,
+    datasets,
+    grid,
+    jobs,
+    lineage,
+    overview,
+    runs,
+    sources,
+    streams,
+    workers,
+)
 
 ROUTERS = (
     actions.router,
@@ -11,5 +24,8 @@ ROUTERS = (
     lineage.router,
     alerts.router,
     overview.router,
+    jobs.router,
+    streams.router,
+    workers.router,
     runs.router,  # last: it has the addresses below a job that nobody else has
 )

@@ -1,7 +1,20 @@
 """The pages for people: each file has the routes of one part, rendered here; they read what the API reads."""
 
 from opendataflow.server import health, metrics
-from opendataflow.server.pages import account, actions, alerts, datasets, lineage, login, overview, runs, sources
+from opendataflow.server.pages import (
+    account,
+    actions,
+    alerts,
+    datasets,
+    jobs,
+    lineage,
+    login,
+    overview,
+    runs,
+    sources,
+    streams,
+    workers,
+)
 
 ROUTERS = (
     actions.router,
@@ -14,5 +27,8 @@ ROUTERS = (
     health.router,
     metrics.router,
     overview.router,
+    jobs.router,
+    streams.router,
+    workers.router,
     runs.router,  # last: it has the addresses below a job that nobody else has
 )
