@@ -67,7 +67,7 @@ def look(store: LoopStore, *, jobs: dict[JobKey, Notified] | None = None, whatev
     jobs = list_notified(store) if jobs is None else jobs
     pauses = Pauses(jobs)
     has_changed, is_clock = at.history_end != at.history_upto, at.late_age >= pauses.clock
-    if not (has_changed or is_clock) or (at.look_in > 0 and not whatever):
+    if not whatever and (at.look_in > 0 or not (has_changed or is_clock)):
         return at
     if not jobs and at.history_end - at.history_upto < MOST_CHANGES:
         return at

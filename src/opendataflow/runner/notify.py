@@ -55,10 +55,12 @@ def send(address: str, text: Words) -> str:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            to = apprise.Apprise()
-            if not to.add(address):
+            to = apprise.Apprise.instantiate(address)
+            if to is None:
                 return f"the {scheme}:// address is not one that apprise can send to; see its documentation"
-            went = to.notify(title=text.title, body=text.body, body_format=apprise.NotifyFormat.TEXT)
+            to.notify_format = apprise.NotifyFormat.TEXT
+            # Not by a list of services: that sends in a thread of its own, and nobody says why it did not go.
+            went = to.notify(title=text.title, body=text.body, notify_type=apprise.NotifyType.INFO)
     except Exception as error:  # noqa: BLE001  whatever a plugin raises, the message did not go
         return f"{scheme}://: {type(error).__name__}: {masked(str(error), address)}"
     finally:

@@ -43,7 +43,9 @@ def _with_address(store: LoopStore, rows: list[dict[str, Any]]) -> list[dict[str
     """With what of the address may be shown: its kind, and where in project.yml it stands."""
     shown = {(job.project, to.place): to.shown for job in list_notified(store).values() for to in job.settings.to}
     for row in rows:
-        kind = shown.get((row["project"], row["place"]), "")
-        row["to"] = f"{kind} ({row['place'].replace('/', '.')})" if kind else row["place"].replace("/", ".")
-        del row["place"]
+        told = []
+        for place in sorted(row.pop("place").split("\n")):
+            kind, where = shown.get((row["project"], place), ""), place.replace("/", ".")
+            told.append(f"{kind} ({where})" if kind else where)
+        row["to"] = ", ".join(told)
     return rows

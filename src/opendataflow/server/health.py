@@ -1,4 +1,4 @@
-"""Whether the server can work: `/health/ready` says so to everybody, `/v1/health` what is wrong to those who may look."""
+"""Whether the server can work: `/health/ready` says so to everybody, `/v1/health` says to viewers what is wrong."""
 
 import asyncio
 import os

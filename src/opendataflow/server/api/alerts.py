@@ -21,7 +21,7 @@ MessageId = Annotated[int, Path(ge=1, le=2**63 - 1, description="The message's n
 class Alert(BaseModel):
     alertid: int
     project: str
-    to: str = Field(description="The kind of the address, and where in project.yml it stands")
+    to: str = Field(description="The kind of each address, and where in project.yml it stands")
     event: str = Field(description="failed, late or stuck")
     subject: str = Field(description="job or dataset")
     owner: str = Field(description="The project of the job or dataset")

@@ -182,16 +182,22 @@ SELECT messageid, project, place, state, events, created_at, due_at, attempts, s
 FROM alert_message WHERE messageid = :messageid
 
 -- name: open_alerts
-SELECT a.alertid, a.project, a.place, a.event, a.subject, a.owner, a.name, a.dataid, a.reason, a.at, m.state
+-- What is wrong, each once, with the places of all addresses that are told.
+SELECT max(a.alertid), a.project, group_concat(a.place, char(10)), a.event, a.subject, a.owner, a.name, a.dataid, max(a.reason), min(a.at),
+       max(m.state)
 FROM alert a JOIN alert_message m ON m.messageid = a.messageid
-WHERE a.is_open = 1 AND (:project IS NULL OR a.project = :project) AND (:before IS NULL OR a.alertid < :before)
-ORDER BY a.alertid DESC LIMIT :limit
+WHERE a.is_open = 1 AND (:project IS NULL OR a.project = :project)
+GROUP BY a.project, a.event, a.subject, a.owner, a.name, a.dataid
+HAVING (:before IS NULL OR max(a.alertid) < :before)
+ORDER BY 1 DESC LIMIT :limit
 
 -- name: undelivered
 SELECT count(*) FROM alert_message WHERE state IN ('GATHERING', 'SENDING', 'WAITING') AND state = 'WAITING'
 
 -- name: open_counts
-SELECT project, event, count(*) FROM alert WHERE is_open = 1 AND messageid > 0 GROUP BY project, event
+SELECT project, event, count(*)
+FROM (SELECT DISTINCT project, event, subject, owner, name, dataid FROM alert WHERE is_open = 1 AND messageid > 0) a
+GROUP BY project, event
 
 -- name: clean_alerts
 DELETE FROM alert WHERE is_open = 0 AND messageid IN
