@@ -1,4 +1,4 @@
-"""Real git repositories for tests: pushed to from a work tree, served over file:// or over smart HTTP with a password."""
+"""Real git repositories for tests, pushed to from a work tree; over file://, or over smart HTTP with a password."""
 
 import base64
 import http.server
@@ -116,7 +116,7 @@ def served(folder: Path, *, username: str, password: str) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(rest)
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        def log_message(self, format: str, *args: object) -> None:
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -31,10 +31,10 @@ class Remote(NamedTuple):
 def read_remote(text: str) -> Remote:
     """The address, or UsageError that says what is wrong with it."""
     text = text.strip()
-    if not text or text.startswith("-") or any(ord(letter) < 33 for letter in text):
-        raise UsageError(f"{text!r} is no address of a repository; give https://…, ssh://…, user@host:path or a folder")
     if "::" in text.partition("/")[0]:
         raise UsageError(f"{masked(text)!r} names a helper of git's, which could run any command; give https or ssh")
+    if not text or text.startswith("-") or any(ord(letter) < 33 for letter in text):
+        raise UsageError(f"{text!r} is no address of a repository; give https://…, ssh://…, user@host:path or a folder")
     if "://" in text:
         return _of_url(text)
     scp = _SCP.fullmatch(text)

@@ -63,20 +63,21 @@ def check_version(
         told = f"there is no {PROJECT_FILE} at the top of the repository"
         return Checked(None, [*found, _error(PROJECT_FILE, told, "`dataflow init` makes one; commit and push it")])
     beat("checks project.yml, sources and transformations")
-    found += _of_place(folder, project, environment)
+    elsewhere, environment = _of_place(folder, project, environment)
     bound = bindings_of(store, project)
-    if not any(one.file == PROJECT_FILE for one in found):
-        found += check_project(folder, environment, bound=bound)
+    found += [*elsewhere, *check_project(folder, environment, bound=bound)]
     registration = None
     with contextlib.suppress(ConfigurationError):
         registration = load_registration(folder, environment, bound=bound)
     if registration is not None:
-        beat("compares with the store")
-        found += _of_store(store, registration)
+        if not elsewhere:
+            beat("compares with the store")
+            found += _of_store(store, registration)
         if run_tests and _has_tests(registration):
             beat("runs the unit tests of its transformations")
             wrong = {one.file for one in found if one.severity == ERROR}
-            found += [one for one in _unit_tests(folder, environment, beat) if one.file not in wrong]
+            tested = _unit_tests(folder, environment, beat)
+            found += [one for one in tested if one.file not in wrong and os.path.exists(os.path.join(folder, one.file))]
     return Checked(registration, list(dict.fromkeys(found)))
 
 
@@ -125,11 +126,12 @@ def _is_pointer(path: str) -> bool:
 
 
 # Where it is to go ----------------------------------------------------------------------------------------------------
-def _of_place(folder: str, project: str, environment: str) -> list[Problem]:
+def _of_place(folder: str, project: str, environment: str) -> tuple[list[Problem], str]:
+    """Why it cannot go there; and an environment that it has, by which the rest can be looked at."""
     try:
         known = read_addresses(folder)
     except ConfigurationError:
-        return []  # check_project tells it, with its line
+        return [], environment  # check_project tells it, with its line
     found = []
     if known["project"] != project:
         told = f"the project's name has become {known['project']!r}, and it was added as {project!r}"
@@ -139,7 +141,8 @@ def _of_place(folder: str, project: str, environment: str) -> list[Problem]:
         told = f"it has no environment {environment!r}, which this store belongs to"
         step = f"it has {', '.join(known['environments'])}; add it under `environments:`"
         found.append(_error(PROJECT_FILE, told, step))
-    return found
+        environment = known["first"]
+    return found, environment
 
 
 def _of_store(store: LoopStore, registration: Registration) -> list[Problem]:
@@ -153,7 +156,7 @@ def _of_store(store: LoopStore, registration: Registration) -> list[Problem]:
     try:
         plan(store, registration, now=datetime.datetime.now(datetime.UTC))
     except ConfigurationError as error:
-        return [_error(PROJECT_FILE, line, "see what this store has: `dataflow dataset list`")
+        return [_error(PROJECT_FILE, line, "change this project or the other one; `dataflow project list` shows all")
                 for line in str(error).splitlines()]  # fmt: skip
     return []
 
@@ -201,14 +204,19 @@ def _unit_tests(folder: str, environment: str, beat: Beat) -> list[Problem]:
 
 
 def _of_outcome(outcome: dict[str, Any]) -> Problem:
+    file, message = str(outcome["file"]), str(outcome["message"])
+    line, _, rest = message.removeprefix(f"{file}:").partition(": ")
+    text = rest if line.isdecimal() else message.removeprefix(f"{file}: ")
     differences = [_difference(one) for one in outcome["differences"][:3]]
-    text = " · ".join([f"its unit test failed: {outcome['message']}", *differences])
-    slug_name = str(outcome["id"])
-    return _error(outcome["file"], text, f"`dataflow validate {slug_name}` shows all of it")
+    told = " · ".join([f"its unit test failed: {text}", *differences])
+    step = f"`dataflow validate {outcome['id']}` shows all of it"
+    return _error(file, told, step, int(line) if line.isdecimal() else 1)
 
 
 def _difference(one: dict[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in one.items() if value not in (None, ""))
+    if one["row"] is not None and one["column"] is not None:
+        return f"row {one['row']}, column {one['column']}: expected {one['expected']}, got {one['got']}"
+    return ", ".join(f"{value}" for value in one.values() if value not in (None, ""))
 
 
 def _last(text: str) -> str:
