@@ -99,7 +99,7 @@ def _inside(node: Node, place: tuple[int, int]) -> str:
     x, y = place
     corner = 14 if node.kind == "job" else 4
     box = f'<rect x="{x}" y="{y}" width="{WIDE}" height="{HIGH}" rx="{corner}"/>'
-    bar = f'<rect class="bar" x="{x}" y="{y + 8}" width="4" height="{HIGH - 16}" rx="2"/>'
+    bar = "" if node.kind == "job" else f'<rect class="bar" x="{x}" y="{y + 8}" width="4" height="{HIGH - 16}" rx="2"/>'
     bold = ' class="name"'
     texts = "".join(
         f'<text x="{x + 12}" y="{y + 18 + 16 * number}"{"" if number else bold}>{escape(_cut(text))}</text>'

@@ -16,6 +16,7 @@ from opendataflow.domain.partitions import (
     dataid_at,
     find_axis,
     last_expected_place,
+    natural_key,
     place_of,
 )
 from opendataflow.store.grid import (
@@ -107,6 +108,7 @@ def find_grid(
     upto = newest(store)
     then = find_then(store, utc_text(at.timestamp())) if at is not None else None
     lines = [line for line in list_lines(store, project=project) if name.lower() in line.datasetid.lower()]
+    lines.sort(key=lambda line: (line.project, natural_key(line.datasetid)))
     rows, is_counted = _rows(store, lines, project, at, then)
     if status is not None and is_counted:
         rows = [row for row in rows if row.counts.get(status)]

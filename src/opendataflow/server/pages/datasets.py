@@ -141,7 +141,8 @@ async def show_chunk(
             raise
         except DataflowError as error:
             refused = str(error)
+    shown = {name: value for name, value in told.items() if name not in ("dataset", "status")}
     return render(
-        request, "chunk.html", user=user, **{**told, "declared": told["dataset"]} | {"dataset": dataset},
+        request, "chunk.html", user=user, **shown, declared=told["dataset"], dataset=dataset, word=told["status"],
         project=project, preview=preview, refused=refused, rows=rows, actions=frozenset(ACTIONS), letters=LETTERS,
     )  # fmt: skip

@@ -101,8 +101,8 @@
   const lay = () => {
     const narrow = root.clientWidth < 560;
     side = isBlock ? (narrow ? 78 : 104) : narrow ? 116 : Math.min(260, Math.max(150, root.clientWidth * 0.18));
-    head = isBlock ? 0 : 30;
-    cell = isBlock ? 15 : Math.max(2, Math.min(17, Math.floor(12e6 / Math.max(1, size.columns))));
+    head = isBlock ? 5 : 30;
+    cell = isBlock ? 15 : Math.max(2, Math.min(24, Math.max(17, Math.floor((scroll.clientWidth - side - 12) / Math.max(1, size.columns))), Math.floor(12e6 / Math.max(1, size.columns))));
     line = isBlock ? 15 : 21;
     wide = scroll.clientWidth;
     const room = Math.max(160, Math.round(window.innerHeight * (narrow ? 0.6 : 0.66)));
@@ -143,7 +143,7 @@
     const w = cell - (cell > 4 ? 2 : 0), h = line - (isBlock ? 2 : 4), upper = letter.toUpperCase();
     if (letter === "") { ink.globalAlpha = 0.35; ink.fillStyle = colours.line; ink.fillRect(x + w / 2 - 1, y + h / 2 - 1, 2, 2); ink.globalAlpha = 1; return; }
     if (letter === ".") { ink.globalAlpha = 0.5; ink.fillStyle = colours.line; ink.fillRect(x + w / 2 - 1, y + h / 2 - 1, 2, 2); ink.globalAlpha = 1; return; }
-    ink.globalAlpha = only && STATUS[upper] !== only ? 0.16 : letter !== upper ? 0.45 : upper === "P" ? 0.55 : 1;
+    ink.globalAlpha = only && STATUS[upper] !== only ? 0.16 : letter !== upper ? 0.45 : upper === "P" ? 0.55 : upper === "R" ? 0.78 : 1;
     ink.fillStyle = colours[upper];
     ink.fillRect(x, y, w, h);
     if (cell >= 10) {  // not by colour alone
@@ -192,7 +192,7 @@
         ink.fillText(cut(name, side - 14), 8, y);
       }
     }
-    if (head) {
+    if (!isBlock) {
       ink.fillStyle = colours.card; ink.fillRect(0, 0, wide, head - 3);
       ink.fillStyle = colours.line; ink.fillRect(0, head - 4, wide, 1);
       let free = side;
