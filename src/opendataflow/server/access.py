@@ -18,6 +18,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.routing import Mount, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from opendataflow.server.context import Context, get_context
 from opendataflow.store.accounts import Role, find_session, find_token, touch_session, touch_token
@@ -119,6 +120,13 @@ class Owner:
         self.role = role
 
     async def __call__(self, request: Request) -> User:
+        user = await self.let_in(request)
+        if user.csrf and request.method not in SAFE:
+            await check_csrf(request, user.csrf)
+        return user
+
+    async def let_in(self, request: Request) -> User:
+        """Whoever has the role; the body of the request is not read."""
         user = await find_user(request, get_context(request))
         if user is None:
             if _path(request).startswith(("/v1/", "/metrics")) or request.method not in SAFE:
@@ -128,8 +136,6 @@ class Owner:
             raise NotSignedIn(quote(then, safe="/"))
         if not user.may(self.role):
             raise HTTPException(403, f"this needs the role {self.role.word}, and {user.name} is {user.role.word}")
-        if user.csrf and request.method not in SAFE:
-            await check_csrf(request, user.csrf)
         return user
 
 
@@ -178,11 +184,30 @@ def owners(app: FastAPI) -> Iterator[tuple[str, str, str]]:
             yield method, route.path, role
 
 
+def ask_first(app: FastAPI) -> None:
+    """Ask who it is before anything is read of what they send: nobody learns whether it was well-formed."""
+    for route in app.routes:
+        if isinstance(route, APIRoute) and (found := _owners(route)):
+            route.app = _asking(route.app, max(found, key=lambda one: one.role))
+
+
+def _asking(inner: ASGIApp, owner: Owner) -> ASGIApp:
+    async def asking(scope: Scope, receive: Receive, send: Send) -> None:
+        await owner.let_in(Request(scope))
+        await inner(scope, receive, send)
+
+    return asking
+
+
+def _owners(route: APIRoute) -> list[Owner]:
+    return [one.call for one in route.dependant.dependencies if isinstance(one.call, Owner)]
+
+
 def _owner_of(route: Route | APIRoute) -> str:
     if isinstance(route, APIRoute):
-        found = [one.call.role for one in route.dependant.dependencies if isinstance(one.call, Owner)]
+        found = _owners(route)
         if found:
-            return max(found).word
+            return max(one.role for one in found).word
     if getattr(route.endpoint, "is_open", False):
         return "everybody"
     raise TypeError(f"{route.path} says nobody may call it: give it an owner")

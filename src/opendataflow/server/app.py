@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from opendataflow import __version__
 from opendataflow.errors import DataflowError
 from opendataflow.runner.alert_watch import Watch
-from opendataflow.server.access import Known, NotSignedIn, Viewer, open_to_all, owners
+from opendataflow.server.access import Known, NotSignedIn, Viewer, ask_first, open_to_all, owners
 from opendataflow.server.api import ROUTERS as API
 from opendataflow.server.context import Context
 from opendataflow.server.edge import Edge
@@ -60,6 +60,7 @@ def make_pages(context: Context, intake: Intake) -> FastAPI:
     app.add_exception_handler(NotSignedIn, _to_login)
     app.add_exception_handler(Exception, answer_error)
     list(owners(app))  # a route without an owner is not served
+    ask_first(app)
     return app
 
 
