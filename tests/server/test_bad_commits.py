@@ -91,7 +91,7 @@ DEFECTS = [
            "pipelines/cleaned/keep.py"),
     Defect("two makers of a dataset", yml("destination: clean", "destination: totals"), "is produced by both"),
     Defect("a job that reads what it writes", yml("inputs: [orders]", "inputs: [totals]"), "it reads what it writes"),
-    Defect("a circle", circle, "circle"),
+    Defect("a circle", circle, "wait for each other"),
     Defect("one place for two datasets", yml("path: clean,", "path: totals,"), "the same place"),
     Defect("a path that leads out", yml("path: clean,", "path: ../../clean,"), "below the environment's root"),
     Defect("partitions that are none", yml("shards: 1..3", "shards: three"), "'three' is not a range"),

@@ -58,7 +58,7 @@ def add(
     credential = _credential(username or remote.username, token_file, ssh_key, remote.protocol)
     found = address()
     store = opened(found, make=True)
-    task = new_task(
+    task, _ = new_task(
         store, "add", project=_id(name), by=store.actor, url=remote.url, branch=branch, credential=credential
     )
     return _done(store, found, task, as_json=as_json)
@@ -85,7 +85,7 @@ def pull(
     code = 0
     for name in names:
         get_git_project(store, name)
-        task = new_task(store, "pull", project=name, by=store.actor)
+        task, _ = new_task(store, "pull", project=name, by=store.actor)
         code = max(code, _done(store, found, task, as_json=as_json))
     return code
 
@@ -107,7 +107,7 @@ def rollback(
     found = address()
     store = opened(found)
     get_git_project(store, project)
-    task = new_task(store, "rollback", project=project, by=store.actor, commit=commit)
+    task, _ = new_task(store, "rollback", project=project, by=store.actor, commit=commit)
     return _done(store, found, task, as_json=as_json)
 
 

@@ -6,6 +6,7 @@ import json
 import secrets
 from collections.abc import Mapping
 from typing import NamedTuple
+from urllib.parse import parse_qs
 
 from opendataflow.errors import SecretError, UsageError
 from opendataflow.project.secrets import decrypt, encrypt, find_passkey, get_passkey
@@ -13,7 +14,6 @@ from opendataflow.store.git import Credential, find_secrets, set_hook_secret
 from opendataflow.store.loop import LoopStore
 
 HOOK_PATH = "/v1/hooks/git/{project}"
-MOST_BYTES = 5 * 1024 * 1024
 # Forges that sign the body: GitHub and what took over its header; Gitea and Forgejo have one of their own, without a
 # prefix. GitLab sends the secret itself.
 SIGNATURES = ("x-hub-signature-256", "x-forgejo-signature", "x-gitea-signature", "x-gogs-signature")
@@ -44,10 +44,12 @@ def read_push(body: bytes, headers: Mapping[str, str]) -> Push:
     if event.lower().removesuffix(" hook") not in ("push", "push_hook"):
         return Push(event, None)
     try:
+        if headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
+            body = parse_qs(body.decode())["payload"][0].encode()
         told = json.loads(body)
         ref, after = told["ref"], told.get("after")
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise UsageError("the body is no push: a JSON object with `ref` is expected (application/json)") from None
+        raise UsageError("the body is no push: a JSON object with `ref` is expected") from None
     if not isinstance(ref, str):
         raise UsageError("the body is no push: `ref` is no text")
     branch = ref.removeprefix("refs/heads/") if ref.startswith("refs/heads/") else None

@@ -2,17 +2,18 @@
 
 import fcntl
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from opendataflow.errors import UsageError
 from opendataflow.runner.processes import host_identity, is_alive, start_time
-from opendataflow.store.git import RUNNING, OpenTask, beat_task, open_tasks, start_task, take_up
+from opendataflow.store.git import OpenTask, beat_task, open_tasks, start_task, take_up
 from opendataflow.store.loop import LoopStore
 
 BEAT_SECONDS = 2.0
-NEW_SECONDS = 60.0  # in which a process must have come for what the server asked for
 
 
 def is_lost(task: OpenTask, host: str) -> bool:
@@ -20,6 +21,20 @@ def is_lost(task: OpenTask, host: str) -> bool:
     if task.pid is not None and task.host == host:
         return not is_alive(task.pid, task.pid_started or 0)
     return task.is_stale
+
+
+def lost_tasks(store: LoopStore) -> list[int]:
+    """Work whose process is gone."""
+    host = host_identity()
+    return [one.taskid for one in open_tasks(store) if is_lost(one, host)]
+
+
+def start_work(taskid: int) -> None:
+    """Have a process of its own do the task, found by its number in the same store; it outlives this one."""
+    subprocess.Popen(
+        [sys.executable, "-m", "opendataflow.cli.main", "project", "work", str(taskid)], stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
 
 
 class Working:
@@ -80,6 +95,3 @@ def locked(folder: str, beat: Callable[[str], None]) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-__all__ = ["RUNNING", "Working", "is_lost", "locked"]

@@ -7,6 +7,7 @@ from opendataflow.server import (
     do_abort,
     do_dataids,
     do_limits,
+    do_projects,
     do_resubmit,
     do_schedule,
     do_sources,
@@ -20,7 +21,7 @@ _ALL: tuple[Action[Any], ...] = (
     do_sources.UNBIND,
     do_dataids.RUN, do_resubmit.RESUBMIT, do_dataids.HOLD, do_dataids.RELEASE, do_abort.ABORT, do_limits.PAUSE,
     do_limits.RESUME, do_limits.SCALE, do_upkeep.VALIDATE, do_upkeep.CLEAN,
-    do_schedule.SCHEDULE, *do_streams.ACTIONS,
+    do_schedule.SCHEDULE, *do_streams.ACTIONS, *do_projects.ACTIONS,
 )  # fmt: skip
 
 ACTIONS: dict[str, Action[Any]] = {action.name: action for action in _ALL}

@@ -176,9 +176,7 @@ def note_checked(store: LoopStore, project: str) -> None:
     _write(store, "forget_refused", {"project": project, "now": store.time()})
 
 
-def note_refused(
-    store: LoopStore, project: str, commit: str, subject: str, problems: Sequence[dict[str, Any]]
-) -> None:
+def note_refused(store: LoopStore, project: str, commit: str, subject: str, problems: Sequence[dict[str, Any]]) -> None:
     row = {"git_commit": commit, "subject": subject, "problems": json.dumps(list(problems)), "now": store.time()}
     _write(store, "note_refused", {"project": project, **row})
 
@@ -249,9 +247,12 @@ def remove_project(store: LoopStore, project: str) -> None:
 # Work -----------------------------------------------------------------------------------------------------------------
 def new_task(
     store: LoopStore, kind: str, *, project: str | None, by: str, url: str | None = None, branch: str | None = None,
-    credential: Credential | None = None, commit: str | None = None, join: bool = False,
-) -> int:  # fmt: skip
-    """Ask for work; with `join`, one of the same kind that still waits will do."""
+    credential: Credential | None = None, commit: str | None = None, join: bool = False, lost: Sequence[int] = (),
+) -> tuple[int, bool]:  # fmt: skip
+    """Ask for work: its number, and whether it is new. With `join`, one of the same kind that still waits will do.
+
+    Of `lost` the process is gone.
+    """
     credential = credential or Credential()
     row = {
         "kind": kind, "project": project, "url": url, "branch": branch, "username": credential.username,
@@ -259,12 +260,14 @@ def new_task(
         "now": store.time(), "by": by,
     }  # fmt: skip
 
-    def ask() -> int:
+    def ask() -> tuple[int, bool]:
         with store.transaction(file=FILE) as tx:
             tx.run("lock_tasks", {})
+            for one in lost:
+                tx.run("end_task", _end(store, one, LOST, "its process is gone", (), None))
             if join and (waiting := tx.rows("waiting_tasks", {"project": project, "kind": kind})):
-                return int(waiting[0][0])
-            return int(tx.rows("put_task", row)[0][0])
+                return int(waiting[0][0]), False
+            return int(tx.rows("put_task", row)[0][0]), True
 
     return store.again(ask)
 

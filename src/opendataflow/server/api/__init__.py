@@ -1,5 +1,6 @@
 """The API under /v1: the same questions and actions as the pages and the commands, as JSON."""
 
+from opendataflow.server import hooks
 from opendataflow.server.api import (
     accounts,
     actions,
@@ -9,6 +10,7 @@ from opendataflow.server.api import (
     jobs,
     lineage,
     overview,
+    projects,
     runs,
     sources,
     streams,
@@ -27,5 +29,7 @@ ROUTERS = (
     jobs.router,
     streams.router,
     workers.router,
+    projects.router,
+    hooks.router,
     runs.router,  # last: it has the addresses below a job that nobody else has
 )

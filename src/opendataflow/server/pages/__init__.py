@@ -10,6 +10,7 @@ from opendataflow.server.pages import (
     lineage,
     login,
     overview,
+    projects,
     runs,
     sources,
     streams,
@@ -30,5 +31,6 @@ ROUTERS = (
     jobs.router,
     streams.router,
     workers.router,
+    projects.router,
     runs.router,  # last: it has the addresses below a job that nobody else has
 )
