@@ -135,6 +135,8 @@ def _make(store: LoopStore, tx: Transaction, link: Link, password_hash: str) -> 
     row = {"username": link.username, "role": link.role.word, "password_hash": password_hash, "now": store.time()}
     if not tx.run("add_account", row):
         raise LinkGone(GONE) if link.kind is Kind.NEW else UsageError(f"the name {link.username} is taken")
+    if link.kind is Kind.FIRST:
+        tx.run("void_links", {"username": ""})  # those of other servers
 
 
 def _reset(tx: Transaction, link: Link, password_hash: str) -> None:

@@ -10,7 +10,7 @@ from opendataflow.server.access import COOKIE, Admin, Operator, User, Viewer
 from opendataflow.server.context import Context, Ctx
 from opendataflow.server.pages.login import DEVICE, check_person, prove, set_cookie
 from opendataflow.server.passwords import Passwords, TooBusy, why_weak
-from opendataflow.server.templates import render
+from opendataflow.server.templates import render, with_said
 from opendataflow.store.accounts import (
     list_accounts,
     list_actions,
@@ -72,8 +72,8 @@ async def change_password(request: Request, user: Viewer, context: Ctx) -> Respo
     device = await context.stores.ask(change, actor=user.actor)
     if device is None:
         return await _account(request, user, context, status=409, wrong="the password was changed elsewhere just now")
-    said = "your+password+is+changed;+other+browsers+are+signed+out"
-    answer = RedirectResponse(f"{request.scope.get('root_path', '')}/account?said={said}", 303)
+    told = with_said("/account", user, "your password is changed; other browsers are signed out")
+    answer = RedirectResponse(request.scope.get("root_path", "") + told, 303)
     set_cookie(request, answer, DEVICE, device, DEVICE_SECONDS)
     return answer
 

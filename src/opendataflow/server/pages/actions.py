@@ -1,7 +1,6 @@
 """The confirmation of an action: what will happen, then yes or no. It works without scripts, too."""
 
 from typing import Any
-from urllib.parse import urlencode
 
 from fastapi import APIRouter
 from pydantic import ValidationError
@@ -14,7 +13,7 @@ from opendataflow.server.access import Owner, User, Viewer, local
 from opendataflow.server.actions import Acting, Action, Asked, Done, Plan
 from opendataflow.server.context import Context, Ctx
 from opendataflow.server.registry import ACTIONS
-from opendataflow.server.templates import private, render
+from opendataflow.server.templates import private, render, with_said
 from opendataflow.store.accounts import record_action
 
 router = APIRouter(include_in_schema=False)
@@ -113,8 +112,7 @@ async def perform(request: Request, name: str, user: Viewer, context: Ctx) -> Re
         )
         return private(shown)
     base = request.scope.get("root_path", "")
-    mark = "&" if "?" in target else "?"
-    return RedirectResponse(f"{base}{target}{mark}{urlencode({'said': done.says})}", 303)
+    return RedirectResponse(base + with_said(target, user, done.says), 303)
 
 
 def once_of(request: Request, done: Done) -> str:
