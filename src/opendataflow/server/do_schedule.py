@@ -48,27 +48,18 @@ def describe(acting: Acting, asked: ScheduleAsked) -> Plan:
         else:
             says += f" It goes back to what is declared: {f'`{schedule.declared}`' if schedule.declared else 'none'}."
     says += " What is due stays due; every worker and tick goes by it, also after `dataflow apply`."
-    word, _, rest = (schedule.clock or "").partition(" ")
-    name, _, zone = rest.partition(" @")
     fields = [
-        Field("every", "Every", value=name if word == "every" else word if word in ("hourly", "today") else "",
-              hint="30m, 6h, 1d, hourly, today"),
-        Field("cron", "or a cron expression", value=name if word == "cron" else "", hint="0 3 * * *"),
-        Field("timezone", "in the time zone", value=zone, hint="UTC, Europe/Berlin"),
-    ]  # fmt: skip
+        Field("every", "Every", value=asked.every or "", hint="30m, 6h, 1d, hourly, today"),
+        Field("cron", "or a cron expression", value=asked.cron or "", hint="0 3 * * *"),
+        Field("timezone", "in the time zone", value=asked.timezone or "", hint="UTC, Europe/Berlin"),
+    ]
     if schedule.is_set:
         fields.append(Field("as_declared", "As project.yml declares it", kind="checkbox"))
-    given = {"every": asked.every, "cron": asked.cron, "timezone": asked.timezone}
-    if any(given.values()):
-        fields = [one._replace(value=given.get(one.name) or "") for one in fields]
     return Plan(says, fields=(*fields, Field("reason", "Reason", hint="for those who wonder", value=asked.reason)))
 
 
 def perform(acting: Acting, asked: ScheduleAsked) -> Done:
     job = get_job(acting, asked.project, asked.job)
-    if asked.as_declared:
-        # A form shows what holds: with the box ticked, that is not meant.
-        asked = asked.model_copy(update={"every": None, "cron": None, "timezone": None})
     clock = _wanted(asked)
     set_ = change_schedule(acting.store, job, clock, reason=asked.reason)
     following = next_slot_of(acting.store, acting.store.get_job(job.jobid, project=job.project))

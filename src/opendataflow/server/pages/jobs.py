@@ -60,6 +60,6 @@ async def show(
     found, script, dataids = await context.stores.ask(ask)
     slowest = max((run["seconds"] or 0.0 for run in found["runs"]), default=0.0)
     return render(
-        request, "job.html", user=user, job=found, script=script, dataids=dataids, status=wanted or "",
+        request, "job.html", user=user, job=found, script=script, dataids=dataids, wanted=wanted or "",
         statuses=STATUSES[:-1], slowest=slowest, can_act=user.may(Role.OPERATOR), is_admin=user.may(Role.ADMIN),
     )  # fmt: skip

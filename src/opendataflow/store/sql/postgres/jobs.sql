@@ -60,7 +60,7 @@ SELECT dataid, status, waiting, attempts, runid, parked_until, modified FROM (
                    WHERE project = %(project)s AND jobid = %(jobid)s
                      AND (status = 'HOLD' OR (status IN ('PENDING', 'RESUBMIT') AND (waiting > 0 OR parked_until IS NOT NULL)))
                      AND status = %(status)s
-                   ORDER BY sortkey DESC, dataid DESC LIMIT %(most)s) b) both
+                   ORDER BY sortkey DESC, dataid DESC LIMIT %(most)s) b) found
 ORDER BY sortkey DESC, dataid DESC LIMIT %(limit)s OFFSET %(offset)s
 
 -- Workers -----------------------------------------------------------------------------------------------------------

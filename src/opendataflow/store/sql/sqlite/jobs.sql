@@ -60,7 +60,7 @@ SELECT dataid, status, waiting, attempts, runid, parked_until, modified FROM (
                    WHERE project = :project AND jobid = :jobid
                      AND (status = 'HOLD' OR (status IN ('PENDING', 'RESUBMIT') AND (waiting > 0 OR parked_until IS NOT NULL)))
                      AND status = :status
-                   ORDER BY sortkey DESC, dataid DESC LIMIT :most) b) both
+                   ORDER BY sortkey DESC, dataid DESC LIMIT :most) b) found
 ORDER BY sortkey DESC, dataid DESC LIMIT :limit OFFSET :offset
 
 -- Workers -----------------------------------------------------------------------------------------------------------
