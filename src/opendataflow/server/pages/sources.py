@@ -1,7 +1,7 @@
 """The pages of sources: the list, one source with its fields and forms, its sample, its download."""
 
 from typing import Annotated, Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request
@@ -10,12 +10,12 @@ from starlette.responses import RedirectResponse, Response
 from opendataflow.errors import DataflowError, StoreUnavailable, UsageError
 from opendataflow.project.bound import SECRETS
 from opendataflow.runner.bind import Bound
-from opendataflow.server.access import Admin, Operator, Viewer
+from opendataflow.server.access import Admin, Operator, User, Viewer
 from opendataflow.server.children import Failed
 from opendataflow.server.context import Ctx
 from opendataflow.server.do_sources import SAMPLE_ROWS, Sampled, bind_source, download, run_test, sample, tell
 from opendataflow.server.facts_sources import FieldFacts, fields_of, get_source, sources_page
-from opendataflow.server.templates import render
+from opendataflow.server.templates import render, with_said
 from opendataflow.store.accounts import Role
 from opendataflow.store.loop import LoopStore
 from opendataflow.store.sources import project_names
@@ -85,7 +85,7 @@ async def create(request: Request, user: Admin, context: Ctx) -> Response:
     if is_dry:
         projects = await context.stores.ask(project_names)
         return _form(request, user, projects=projects, project=project, dataset=dataset, given=given, done=done)
-    return _to(request, project, dataset, tell(done))
+    return _to(request, user, project, dataset, tell(done))
 
 
 @router.get("/sources/{project}/{dataset}")
@@ -113,13 +113,13 @@ async def change(request: Request, user: Admin, context: Ctx, project: str, data
         return await _show(request, user, context, project, dataset, given=given, wrong=str(error))
     if is_dry:
         return await _show(request, user, context, project, dataset, given=given, done=done)
-    return _to(request, project, dataset, tell(done) if done else "Nothing was changed.")
+    return _to(request, user, project, dataset, tell(done) if done else "Nothing was changed.")
 
 
 @router.post("/sources/{project}/{dataset}/test")
 async def test(request: Request, user: Operator, context: Ctx, project: str, dataset: str) -> Response:
     await run_test(context, user, project, dataset)
-    return _to(request, project, dataset, "")
+    return _to(request, user, project, dataset, "")
 
 
 @router.get("/sources/{project}/{dataset}/sample")
@@ -214,7 +214,6 @@ def _kept(one: FieldFacts, given: dict[str, str]) -> str:
     return given.get(one.name, one.value if one.origin == "bound" else "")
 
 
-def _to(request: Request, project: str, dataset: str, said: str) -> Response:
-    base = request.scope.get("root_path", "")
-    query = f"?{urlencode({'said': said})}" if said else ""
-    return RedirectResponse(f"{base}/sources/{quote(project, safe='')}/{quote(dataset, safe='')}{query}", 303)
+def _to(request: Request, user: User, project: str, dataset: str, said: str) -> Response:
+    path = f"/sources/{quote(project, safe='')}/{quote(dataset, safe='')}"
+    return RedirectResponse(request.scope.get("root_path", "") + (with_said(path, user, said) if said else path), 303)
