@@ -1788,11 +1788,13 @@ CREATE TABLE alert_message (
 );
 CREATE INDEX alert_message_due ON alert_message (due_at) WHERE state IN ('GATHERING', 'SENDING', 'WAITING');
 CREATE INDEX alert_message_of ON alert_message (project, place, messageid);
+CREATE INDEX alert_message_open ON alert_message (project, place, messageid)
+    WHERE state IN ('GATHERING', 'SENDING', 'WAITING');
 
 -- What is told: while `is_open`, it is so, and is not told again.
 CREATE TABLE alert (
     alertid   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    messageid bigint NOT NULL,
+    messageid bigint NOT NULL,              -- 0: it is so, but not for long enough
     project   text COLLATE "C" NOT NULL,
     place     text COLLATE "C" NOT NULL,
     event     text NOT NULL CHECK (event IN ('failed', 'recovered', 'late', 'stuck')),
@@ -1803,7 +1805,8 @@ CREATE TABLE alert (
     runid     bigint,
     reason    text NOT NULL DEFAULT '',
     at        timestamptz NOT NULL,
-    is_open   integer NOT NULL DEFAULT 1
+    is_open   integer NOT NULL DEFAULT 1,
+    was_told  integer NOT NULL DEFAULT 0  -- 1: in this message, or in one before
 );
 CREATE UNIQUE INDEX alert_open ON alert (project, place, event, subject, owner, name, dataid) WHERE is_open = 1;
 CREATE INDEX alert_told_in ON alert (messageid, event, alertid);

@@ -154,6 +154,21 @@ def test_what_fails_once_more_is_told_once_more_but_not_at_once(outage: World) -
     assert send_all(outage) == {MAIL: {"failed": 2}}
 
 
+def test_what_failed_once_more_and_is_well_again_is_told_as_well_only(outage: World) -> None:
+    fail(outage, "load", "1")
+    again(outage)
+    pass_time(outage, 31)
+    send_all(outage)
+    outage.sql("UPDATE job_status SET status = 'RESUBMIT' WHERE jobid = 'load'")
+    fail(outage, "load", "1")
+    again(outage)
+    outage.sql("UPDATE job_status SET status = 'RESUBMIT' WHERE jobid = 'load'")
+    outage.complete("load", "1")
+    again(outage)
+    pass_time(outage, 31)
+    assert send_all(outage) == {MAIL: {"recovered": 1}}
+
+
 def test_another_kind_of_event_hurries_what_waits(outage: World) -> None:
     fail(outage, "load", "1")
     again(outage)
@@ -224,7 +239,9 @@ def test_a_run_that_takes_too_long_is_stuck_until_it_ends(world: World) -> None:
     (found,) = list_alerts(world.store, project=None, limit=9)
     assert (found["event"], found["name"], "RUNNING for 2.0 h" in found["reason"]) == ("stuck", "load", True)
     again(world)
-    assert message_counts(world.store, list_messages(world.store, project=None, limit=1)[0]["messageid"]) == {"stuck": 1}
+    assert message_counts(world.store, list_messages(world.store, project=None, limit=1)[0]["messageid"]) == {
+        "stuck": 1
+    }
     world.finish(claim)
     again(world)
     assert list_alerts(world.store, project=None, limit=9) == []
@@ -346,5 +363,5 @@ def test_the_statements_of_a_look_seek_in_an_index(outage: World) -> None:
         values = dict.fromkeys(("after", "upto", "limit", "now", "project", "place"), 1)
         cursor = outage._shell.execute(f"EXPLAIN QUERY PLAN {sql}", values)
         plan = [row[3] for row in cursor.fetchall()]
-        scans = [line for line in plan if line.startswith("SCAN") and "USING" not in line and "SCAN h" != line]
+        scans = [line for line in plan if line.startswith("SCAN") and "USING" not in line and line != "SCAN h"]
         assert scans == [], (name, plan)

@@ -27,7 +27,7 @@ class Mailbox:
         self.messages: list[Any] = []
         self._controller = Controller(self, hostname="127.0.0.1", port=self.port)
 
-    async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:  # noqa: N802  aiosmtpd's name
+    async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:
         self.messages.append(email.message_from_bytes(envelope.content, policy=email.policy.default))
         return "250 taken"
 
@@ -63,7 +63,7 @@ class Webhook:
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:  # noqa: N802  the library's name
+            def do_POST(self) -> None:
                 told = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 outer.posted.append(told)
                 outer.paths.append(self.path)

@@ -20,8 +20,8 @@ from opendataflow.store.loop import LoopStore
 
 IDLE_SECONDS = 15.0  # between two questions whether anything has changed
 REGISTRY_SECONDS = 60.0  # between two looks at who tells whom
-LINGER_SECONDS = 5.0  # a sender beside us waits so long for the next message
-LAST_LINGER_SECONDS = 600.0  # one that stays behind when we go
+LINGER_SECONDS = 15.0  # a sender beside us stays so long for what comes next
+LAST_LINGER_SECONDS = 180.0  # one that stays behind when we go: longer than a message is gathered
 CLOSE_SECONDS = 10.0
 
 Say = Callable[[str], None]

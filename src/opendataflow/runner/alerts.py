@@ -74,7 +74,8 @@ def look(store: LoopStore, *, jobs: dict[JobKey, Notified] | None = None, whatev
     if not take_look(store, seconds=pauses.look) and not whatever:
         return at
     seen = _Look(store, jobs, at).see(has_changed=has_changed, is_clock=is_clock or whatever)
-    if record(store, seen, jobs) and is_clock:
+    hour_before, hour = (int(store.clock() - age) // 3600 for age in (at.late_age, 0.0))
+    if record(store, seen, jobs) and is_clock and hour_before != hour:
         clean(store)
     return watched(store)
 

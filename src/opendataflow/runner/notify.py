@@ -90,9 +90,10 @@ class Sender:
     """Sends what is due; several at a time, as one that hangs must not keep the others waiting."""
 
     def __init__(self, store: LoopStore, *, name: str, project: str | None, linger: float) -> None:
-        self._store, self._name, self._project, self._linger = store, name, project, linger
+        self._store, self._name, self._project = store, name, project
         self._done: queue.Queue[_Done] = queue.Queue()
         self._running = 0
+        self._until = time.monotonic() + linger
 
     def run(self) -> None:
         """Until nothing is due any more within the time to linger."""
@@ -105,7 +106,7 @@ class Sender:
                 self._take(STEP_SECONDS)
                 continue
             left = watched(self._store).message_in
-            if left is None or left > self._linger:
+            if left is None or time.monotonic() + left > self._until:
                 return
             time.sleep(min(max(left, STEP_SECONDS), 1.0))
 

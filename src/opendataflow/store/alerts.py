@@ -67,7 +67,8 @@ class Over(NamedTuple):
     name: str
     dataid: str
     status: str | None  # as it stands now
-    state: str  # of the message that told it
+    state: str  # of the message that tells it
+    was_told: int  # in that message, or in one before
 
 
 class Stuck(NamedTuple):
@@ -239,7 +240,8 @@ class _Telling:
         for one in seen.over:
             emptied |= self._close(one.alertid, one.messageid, one.state)
             job = self._jobs.get((one.owner, one.name))
-            is_back = one.event == Event.FAILED and one.status == "COMPLETE" and one.state in ("SENT", "SENDING")
+            is_told = one.was_told or one.state == "SENDING"
+            is_back = one.event == Event.FAILED and one.status == "COMPLETE" and is_told
             if is_back and job is not None and Event.RECOVERED in job.settings.on:
                 back = Finding(Event.RECOVERED, one.project, one.name, "job", one.owner, one.name, one.dataid)
                 found[one.project, one.place].append(back)
@@ -315,7 +317,16 @@ def claim_message(store: LoopStore, sender: str, *, project: str | None) -> Mess
 def mark_sent(store: LoopStore, message: Message, sender: str, *, title: str, body: str) -> bool:
     """It went; False when another has taken it since."""
     row = {"messageid": message.messageid, "sender": sender, "title": title, "body": body[:MOST_BODY]}
-    return bool(_write(store, "mark_sent", **row, now=store.time()))
+
+    def mark() -> bool:
+        with store.transaction(file=FILE) as tx:
+            told = {str(event) for event, _ in tx.rows("message_counts", {"messageid": message.messageid})}
+            is_ours = bool(tx.run("mark_sent", {**row, "events": in_order(told), "now": store.time()}))
+            if is_ours:
+                tx.run("mark_told", {"messageid": message.messageid})
+            return is_ours
+
+    return store.again(mark)
 
 
 def mark_failed(store: LoopStore, message: Message, sender: str, *, error: str, title: str, body: str) -> bool:

@@ -82,13 +82,15 @@ WHERE project = %(project)s AND jobid = %(jobid)s AND dataid = %(dataid)s
 
 -- name: over_alerts
 -- Open ones that are no longer so.
-SELECT a.alertid, a.messageid, a.project, a.place, a.event, a.owner, a.name, a.dataid, s.status, coalesce(m.state, 'GATHERING')
+SELECT a.alertid, a.messageid, a.project, a.place, a.event, a.owner, a.name, a.dataid, s.status,
+       coalesce(m.state, 'GATHERING'), a.was_told
 FROM alert a LEFT JOIN alert_message m ON m.messageid = a.messageid
      LEFT JOIN job_status s ON s.project = a.owner AND s.jobid = a.name AND s.dataid = a.dataid
 WHERE a.is_open = 1 AND a.subject = 'job' AND a.event IN ('failed', 'late')
   AND (s.status IS NULL OR s.status = 'COMPLETE' OR (a.event = 'late' AND s.status IN ('FAILED', 'HOLD')))
 UNION ALL
-SELECT a.alertid, a.messageid, a.project, a.place, a.event, a.owner, a.name, a.dataid, c.status, coalesce(m.state, 'GATHERING')
+SELECT a.alertid, a.messageid, a.project, a.place, a.event, a.owner, a.name, a.dataid, c.status,
+       coalesce(m.state, 'GATHERING'), a.was_told
 FROM alert a LEFT JOIN alert_message m ON m.messageid = a.messageid
      JOIN datastatus c ON c.project = a.owner AND c.datasetid = a.name AND c.dataid = a.dataid
                           AND c.locktype = 'OUT' AND c.reader = ''
@@ -163,8 +165,12 @@ WHERE messageid = %(messageid)s GROUP BY event, subject, owner, name ORDER BY co
 SELECT home FROM project WHERE project = %(project)s
 
 -- name: mark_sent
-UPDATE alert_message SET state = 'SENT', sent_at = from_now(%(now)s), error = '', title = %(title)s, body = %(body)s, sender_until = NULL
+UPDATE alert_message
+SET state = 'SENT', events = %(events)s, sent_at = from_now(%(now)s), error = '', title = %(title)s, body = %(body)s, sender_until = NULL
 WHERE messageid = %(messageid)s AND state = 'SENDING' AND sender = %(sender)s
+
+-- name: mark_told
+UPDATE alert SET was_told = 1 WHERE messageid = %(messageid)s
 
 -- name: mark_failed
 UPDATE alert_message

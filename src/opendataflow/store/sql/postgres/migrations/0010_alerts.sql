@@ -71,7 +71,8 @@ CREATE TABLE alert (
     runid     bigint,
     reason    text NOT NULL DEFAULT '',
     at        timestamptz NOT NULL,
-    is_open   integer NOT NULL DEFAULT 1
+    is_open   integer NOT NULL DEFAULT 1,
+    was_told  integer NOT NULL DEFAULT 0  -- 1: in this message, or in one before
 );
 CREATE UNIQUE INDEX alert_open ON alert (project, place, event, subject, owner, name, dataid) WHERE is_open = 1;
 CREATE INDEX alert_told_in ON alert (messageid, event, alertid);

@@ -71,7 +71,8 @@ CREATE TABLE alert (
     runid     INTEGER,
     reason    TEXT NOT NULL DEFAULT '',
     at        TEXT NOT NULL,
-    is_open   INTEGER NOT NULL DEFAULT 1
+    is_open   INTEGER NOT NULL DEFAULT 1,
+    was_told  INTEGER NOT NULL DEFAULT 0  -- 1: in this message, or in one before
 );
 CREATE UNIQUE INDEX alert_open ON alert (project, place, event, subject, owner, name, dataid) WHERE is_open = 1;
 CREATE INDEX alert_told_in ON alert (messageid, event, alertid);
