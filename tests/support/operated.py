@@ -1,8 +1,13 @@
 """A system as an operator finds it at night: something failed, something waits for it, something is held or late."""
 
 import datetime
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
 
 from support.projects import DATAFLOW, Project
+from support.web import Site
 
 NIGHT = """
 name: shop
@@ -51,6 +56,41 @@ def arrive(project: Project, dataid: str) -> None:
     project.write(f"data/feed/{dataid}.csv", f"id,day\n1,{dataid}\n")
     done = project.dataflow("ready", "feed", dataid)
     assert done.returncode == 0, done.stderr
+
+
+def new_project(kind: str, request: pytest.FixtureRequest, factory: pytest.TempPathFactory) -> Project:
+    """An empty project over this kind of store, for all tests of a module."""
+    folder = factory.mktemp("night")
+    if kind == "sqlite":
+        return Project(folder / "project", f"sqlite:///{folder / 'state' / 'state.db'}")
+    return Project(folder / "project", request.getfixturevalue("postgres_server").new_database())
+
+
+class Night:
+    """The system with its server, and who looks at it."""
+
+    def __init__(self, project: Project, site: Site, named: list[str]) -> None:
+        self.project, self.site, self.days = project, site, named
+        self.operator, self.viewer, self.nobody = (site.visitor(one) for one in ("operator", "viewer", None))
+        self.script, self.admin = site.script("operator"), site.script("admin")
+
+    def run_of(self, dataid: str, jobid: str = "load") -> int:
+        """The latest run of a dataid."""
+        rows = self.project.sql(f"SELECT max(runid) FROM run WHERE jobid = '{jobid}' AND dataid = '{dataid}'")
+        return int(rows[0][0])
+
+    def status_of(self, jobid: str, dataid: str) -> str:
+        wanted = f"jobid = '{jobid}' AND dataid = '{dataid}'"
+        return str(self.project.sql(f"SELECT status FROM job_status WHERE {wanted}")[0][0])
+
+
+@contextmanager
+def served_night(kind: str, request: pytest.FixtureRequest, factory: pytest.TempPathFactory) -> Iterator[Night]:
+    """It, over a new store of this kind."""
+    project = new_project(kind, request, factory)
+    named = night(project)
+    with Site(project) as site:
+        yield Night(project, site, named)
 
 
 class Worker:
