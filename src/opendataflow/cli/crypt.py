@@ -123,12 +123,16 @@ def _address(old: str, new: str) -> "Address":
 
 def _rotate_store(found: "Address", rotation: "Rotation", *, dry_run: bool) -> dict[str, Any]:
     from opendataflow.store.credentials import rotate_credentials
+    from opendataflow.store.git import rotate_git_secrets
     from opendataflow.store.open import without_password
 
     rotated, already = 0, 0
     store = existing(found)
     if store is not None:
+        rotate_git_secrets(store, rotation, dry_run=True)  # one that cannot be opened is told before anything changes
         rotated, already = rotate_credentials(store, found.project or "", rotation, dry_run=dry_run)
+        more = rotate_git_secrets(store, rotation, dry_run=dry_run)
+        rotated, already = rotated + more[0], already + more[1]
         store.close()
     return {"place": without_password(found.store), "rotated": rotated, "already": already}
 

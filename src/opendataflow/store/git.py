@@ -4,7 +4,7 @@ Credentials arrive here encrypted and leave encrypted; no function but `find_sec
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from opendataflow.domain.registration import Registration
@@ -242,6 +242,25 @@ def remove_project(store: LoopStore, project: str) -> None:
         who = ", ".join(f"{job}/{dataid} ({owner})" for job, dataid, owner in busy[:5])
         raise UsageError(f"runs of {project} go on: {who}; let them end, or `dataflow pause all` first")
     forget_project(store, Registration(project, project, "", "", store.environment, (), ()))
+
+
+def rotate_git_secrets(store: LoopStore, rotate: Callable[[str], str], *, dry_run: bool = False) -> tuple[int, int]:
+    """Replace credentials and webhooks' secrets by what `rotate` makes of them: how many changed, how many stayed."""
+    made, known = [], 0
+    for project, credential, hook_secret in store.read("all_git_secrets", {}, file=FILE):
+        old = {"old_credential": credential, "old_hook_secret": hook_secret}
+        new = {"credential": credential and rotate(credential), "hook_secret": hook_secret and rotate(hook_secret)}
+        changed = sum(value != old[f"old_{name}"] for name, value in new.items())
+        known += sum(value is not None for value in new.values())
+        if changed:
+            made.append((changed, {"project": project, **old, **new}))
+    if made and not dry_run:
+        with store.transaction(file=FILE) as tx:
+            for _, row in made:
+                if tx.run("replace_git_secrets", row) != 1:
+                    raise UsageError(f"{row['project']} got another credential meanwhile; nothing was changed")
+    rotated = sum(changed for changed, _ in made)
+    return rotated, known - rotated
 
 
 # Work -----------------------------------------------------------------------------------------------------------------
