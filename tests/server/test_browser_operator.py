@@ -103,8 +103,11 @@ def test_on_a_phone_no_page_scrolls_sideways(at_night: Night, tmp_path: Path, sc
     failed = at_night.days[1]
     run = at_night.run_of(failed)
     with browser(at_night.site, viewport=PHONE, color_scheme=scheme) as page:
-        for name, path in (("overview", "/"), ("runs", "/runs"), ("run", f"/runs/{run}"), ("why", f"/jobs/shop/load/{failed}"),
-                           ("plan", f"/actions/resubmit?project=shop&job=load&dataid={failed}")):  # fmt: skip
+        pages = {
+            "overview": "/", "runs": "/runs", "run": f"/runs/{run}", "why": f"/jobs/shop/load/{failed}",
+            "plan": f"/actions/resubmit?project=shop&job=load&dataid={failed}",
+        }  # fmt: skip
+        for name, path in pages.items():
             page.goto(path)
             page.screenshot(path=tmp_path / f"{scheme}-{name}.png", full_page=True)
             assert is_within(page), path

@@ -71,7 +71,7 @@ def test_rates_count_the_ends_of_the_last_hour_and_day(at_night: Night) -> None:
 
 
 def test_late_feeds_holds_pauses_and_missing_workers_are_told_with_their_steps(at_night: Night) -> None:
-    project, act = at_night.project, at_night.script.act
+    act = at_night.script.act
     first, failed, missing = at_night.days
     act("hold", project="shop", job="load", dataid=[failed], reason="the vendor looks at it")
     act("pause", project="shop", job="split")
