@@ -20,7 +20,7 @@ from opendataflow.store.schedules import list_set, schedule_of, told
 from opendataflow.store.workers import find_pause_of_all, limits_of, list_changes, list_limits
 
 FILE = "jobs"
-LOOK = 5_000  # of the newest runs, for those of a job
+LOOK = 1_000  # of the newest runs, for those of a job
 LATEST = 200  # of a job's dataids, for its last run
 RUNS = 20
 CHANGES = 20
