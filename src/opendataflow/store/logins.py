@@ -30,7 +30,7 @@ class TooManyAttempts(DataflowError):
     """Nobody may try for so many seconds, not even with the right password."""
 
     def __init__(self, seconds: float) -> None:
-        self.seconds = max(1, math.ceil(seconds))
+        self.seconds = max(1, math.ceil(round(seconds, 2)))  # by SQLite, a day is a number that ends somewhere
         minutes = math.ceil(self.seconds / 60)
         super().__init__(f"too many attempts failed; try again in {minutes} minute{'s' if minutes > 1 else ''}")
 

@@ -74,7 +74,10 @@ async def read_guest(request: Request) -> dict[str, str]:
     length = request.headers.get("content-length", "")
     if not length.isdecimal() or int(length) > MOST_BODY:
         raise HTTPException(413, "this form is too long")
-    await check_csrf(request, csrf_of(request.cookies.get(GUEST) or secrets.token_urlsafe(32)))
+    guest = request.cookies.get(GUEST)
+    if not guest:
+        raise HTTPException(403, "the browser sent no cookie back: let it keep ours, and where we say so come by https")
+    await check_csrf(request, csrf_of(guest))
     return {name: str(value) for name, value in (await request.form()).items()}
 
 
