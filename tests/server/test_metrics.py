@@ -107,7 +107,12 @@ def test_alerts_are_counted_and_listed_for_script_and_page(site: Site, webhook: 
     )
     viewer = site.script("viewer")
     (alert,) = viewer.get("/v1/alerts").json["items"]
-    assert (alert["event"], alert["name"], alert["dataid"], alert["to"]) == ("failed", "load", "4", "json (notify.to.0)")
+    assert (alert["event"], alert["name"], alert["dataid"], alert["to"]) == (
+        "failed",
+        "load",
+        "4",
+        "json (notify.to.0)",
+    )
     (message,) = viewer.get("/v1/alerts/messages").json["items"]
     assert (message["state"], message["title"]) == ("SENT", "shop (default): 1 failed")
     told = viewer.get(f"/v1/alerts/messages/{message['messageid']}").json["body"]

@@ -28,7 +28,7 @@ def send_test(
     """
     from opendataflow.errors import DataflowError
     from opendataflow.project.notify_address import read_address
-    from opendataflow.runner.alert_words import test_words
+    from opendataflow.runner.alert_words import words_of_test
     from opendataflow.runner.notify import send_within
     from opendataflow.store.alerts import home_of
 
@@ -37,7 +37,7 @@ def send_test(
     told: list[dict[str, Any]] = []
     for project, to in _addresses(store, job, project=found.project):
         try:
-            text = test_words(project, store.environment, job)
+            text = words_of_test(project, store.environment, job)
             error = send_within(read_address(home_of(store, project) or "", to.place), text)
         except DataflowError as reason:
             error = str(reason)

@@ -75,7 +75,7 @@ def _short(text: str) -> str:
     return one_line if len(one_line) <= LONGEST else f"{one_line[:LONGEST]} …"
 
 
-def test_words(project: str, environment: str, jobid: str | None) -> Words:
+def words_of_test(project: str, environment: str, jobid: str | None) -> Words:
     """Of a message that somebody asked for to see whether it comes."""
     where = f"{project} ({environment})" if environment else project
     what = f"the job {jobid}" if jobid else "the project"
