@@ -79,7 +79,7 @@ class Grid(NamedTuple):
     rows: list[Row]  # of this kind
     every: list[Row]  # of all kinds
     kinds: dict[str, dict[str, int]]  # for each: datasets, FAILED, GAP
-    counts: dict[str, int]  # of all kinds
+    counts: dict[str, int]  # of all kinds, in every status
     first: int
     last: int
     then: Then | None
@@ -110,17 +110,18 @@ def find_grid(
     lines = [line for line in list_lines(store, project=project) if name.lower() in line.datasetid.lower()]
     lines.sort(key=lambda line: (line.project, natural_key(line.datasetid)))
     rows, is_counted = _rows(store, lines, project, at, then)
+    totals: dict[str, int] = {}
+    for row in rows:
+        for one, number in row.counts.items():
+            totals[one] = totals.get(one, 0) + number
     if status is not None and is_counted:
         rows = [row for row in rows if row.counts.get(status)]
     kinds = {one: {"datasets": 0, "FAILED": 0, GAP: 0} for one in KINDS}
-    totals: dict[str, int] = {}
     for row in rows:
         told = kinds[row.kind]
         told["datasets"] += 1
-        for one, number in row.counts.items():
-            totals[one] = totals.get(one, 0) + number
-            if one in told:
-                told[one] += number
+        for one in ("FAILED", GAP):
+            told[one] += row.counts.get(one, 0)
     shown = kind or max(KINDS, key=lambda one: kinds[one]["datasets"])
     of_kind = [row for row in rows if row.kind == shown]
     some = [row for row in of_kind if row.size] or of_kind

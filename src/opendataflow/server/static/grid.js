@@ -17,7 +17,7 @@
   const size = { rows: 0, columns: 0, cells: 0 };
   const focus = { row: 0, column: 0, shown: false };
   const tiles = new Map(), asked = new Map();
-  let upto = first.upto, colours = {}, head = 0, side = 0, cell = 16, line = 16, wide = 0, high = 0, drawing = 0, grown = 0;
+  let upto = first.upto, colours = {}, head = 0, side = 0, cell = 16, line = 16, wide = 0, high = 0, drawing = 0, grown = 0, untold = false;
 
   // Letters -----------------------------------------------------------------------------------------------------------
   const unfold = (text) => {
@@ -209,6 +209,10 @@
         free = x + room + 16;
       }
     }
+    if (untold) {  // what it is may have to be fetched first
+      const text = words(named(focus.row, focus.column));
+      if (text) { said.textContent = text; untold = false; }
+    }
     for (const [name, stop] of asked) if (!wanted.has(name)) stop.abort();
     for (const name of [...wanted].slice(0, 6)) fetchTile(name);
   };
@@ -233,8 +237,7 @@
       if (left < scroll.scrollLeft) scroll.scrollLeft = left;
       if (left + cell > scroll.scrollLeft + wide - side) scroll.scrollLeft = left + cell - (wide - side) + 8;
     }
-    const tell = () => { const text = words(named(focus.row, focus.column)); if (speak && text) said.textContent = text; return text; };
-    if (!tell()) setTimeout(tell, 400);
+    untold = speak;
     plan();
   };
   const open = (at, event) => {
