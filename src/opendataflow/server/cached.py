@@ -27,16 +27,17 @@ class _Answers:
         self._kept: dict[Any, Kept] = {}
         self._coming: dict[Any, asyncio.Task[Kept]] = {}
 
-    async def get(self, key: Any, ask: Callable[[], Awaitable[Any]], keep_seconds: float) -> Kept:
+    async def get(self, key: Any, ask: Callable[[], Awaitable[Any]], keep_seconds: float, behind: bool) -> Kept:
         now = time.time()
         kept = self._kept.get(key)
         if kept is not None and 0 <= now - kept.asked_at < keep_seconds:
             return kept
-        coming = self._coming.get(key)
+        coming, is_first = self._coming.get(key), False
         if coming is None:
             coming = self._coming[key] = asyncio.create_task(self._ask(key, ask, now))
             coming.add_done_callback(lambda task: task.cancelled() or task.exception())  # told to whoever waits
-        elif kept is not None and 0 <= now - kept.asked_at < STALE_SECONDS:
+            is_first = not behind
+        if not is_first and kept is not None and 0 <= now - kept.asked_at < STALE_SECONDS:
             return kept
         return await asyncio.shield(coming)
 
@@ -51,20 +52,16 @@ class _Answers:
         finally:
             del self._coming[key]
 
-    def forget(self) -> None:
-        self._kept.clear()
-
 
 _ANSWERS: weakref.WeakKeyDictionary[Stores, _Answers] = weakref.WeakKeyDictionary()
 
 
 async def kept(
-    stores: Stores, key: Any, ask: Callable[[], Awaitable[Any]], *, keep_seconds: float = KEEP_SECONDS
-) -> Kept:
-    """The answer of the last moments, or a new one; `key` says of what, with all that it depends on."""
-    return await _ANSWERS.setdefault(stores, _Answers()).get(key, ask, keep_seconds)
+    stores: Stores, key: Any, ask: Callable[[], Awaitable[Any]], *, keep_seconds: float = KEEP_SECONDS,
+    behind: bool = False,
+) -> Kept:  # fmt: skip
+    """The answer of the last moments, or a new one; `key` says of what, with all that it depends on.
 
-
-def forget(stores: Stores) -> None:
-    """Somebody has changed something: the next who looks sees it."""
-    _ANSWERS.setdefault(stores, _Answers()).forget()
+    With `behind` nobody waits for a new one while there is one that is not too old.
+    """
+    return await _ANSWERS.setdefault(stores, _Answers()).get(key, ask, keep_seconds, behind)

@@ -7,7 +7,7 @@ from opendataflow.domain.partitions import TIME_KINDS, kind
 from opendataflow.project.address import Address
 from opendataflow.runner.blockers import blockers
 from opendataflow.runner.stream_state import stream_blockers
-from opendataflow.store.live import rates, running
+from opendataflow.store.live import running
 from opendataflow.store.loop import LoopStore
 from opendataflow.store.overview import overview
 from opendataflow.store.streams import list_streams
@@ -120,7 +120,7 @@ def _nobody_works(store: LoopStore, project: str | None) -> list[Group]:
 
 
 def standing(store: LoopStore, address: Address, *, project: str | None) -> dict[str, Any]:
-    """Everything the overview shows."""
+    """Everything the overview shows, but the rates: what was long ago costs more, and changes little."""
     fold_if_due(store)
     runs, total = running(store, project=project, limit=SHOWN_RUNS)
     told = overview(store, project=project, columns=5)
@@ -140,7 +140,6 @@ def standing(store: LoopStore, address: Address, *, project: str | None) -> dict
     return {
         "environment": store.environment,
         "needs": [one._asdict() for one in needs(store, address, project=project, gaps=told["gaps"])],
-        "rates": rates(store, project=project),
         "running": runs,
         "running_total": total,
         "pauses": pauses,

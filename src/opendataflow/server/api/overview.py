@@ -9,9 +9,11 @@ from opendataflow.server.access import Viewer
 from opendataflow.server.cached import Kept, kept
 from opendataflow.server.context import Context, Ctx
 from opendataflow.server.facts_overview import standing
+from opendataflow.store.live import rates
 from opendataflow.store.rows import utc_text
 
 router = APIRouter(tags=["overview"])
+RATES_SECONDS = 10.0
 
 
 class Need(BaseModel):
@@ -89,8 +91,12 @@ async def overview_facts(context: Context, project: str | None) -> dict[str, Any
     async def ask() -> dict[str, Any]:
         return await context.stores.ask(lambda store: standing(store, context.address, project=project))
 
+    async def count() -> dict[str, Any]:
+        return await context.stores.ask(lambda store: rates(store, project=project))
+
     found: Kept = await kept(context.stores, ("overview", project), ask)
-    return {**found.answer, "as_of": utc_text(found.asked_at)}
+    counted = await kept(context.stores, ("rates", project), count, keep_seconds=RATES_SECONDS, behind=True)
+    return {**found.answer, "rates": counted.answer, "as_of": utc_text(found.asked_at)}
 
 
 @router.get("/v1/overview")
