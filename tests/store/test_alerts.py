@@ -13,21 +13,17 @@ from opendataflow.domain.registration import JobSpec
 from opendataflow.domain.run import Ending
 from opendataflow.runner.alerts import look
 from opendataflow.store import registry
-from opendataflow.store.alerts import (
+from opendataflow.store.alert_messages import (
     SENDER_SECONDS,
-    Seen,
     claim_message,
     count_open,
     list_alerts,
     list_messages,
-    list_notified,
     mark_failed,
     mark_sent,
     message_counts,
-    record,
-    take_look,
-    watched,
 )
+from opendataflow.store.alerts import Seen, list_notified, record, take_look, watched
 from opendataflow.store.statements import statements
 
 MAIL, HOOK = "notify/0", "notify/1"

@@ -14,7 +14,7 @@ from opendataflow.project.secrets import encrypt
 
 PROJECT = """
 name: shop
-notify: {to: ["json://hooks.example.com/s3cr3t", "mailto://ops:s3cr3t@example.com"], on: [failed, late], late_after: 30m}
+notify: {to: ["json://x.example.com/s3cr3t", "mailto://ops:s3cr3t@example.com"], on: [failed, late], late_after: 1800}
 datasets: {a: {path: a}, b: {path: b}, c: {path: c}, d: {path: d}}
 jobs:
   one: {outputs: [a]}

@@ -30,7 +30,7 @@ def send_test(
     from opendataflow.project.notify_address import read_address
     from opendataflow.runner.alert_words import words_of_test
     from opendataflow.runner.notify import send_within
-    from opendataflow.store.alerts import home_of
+    from opendataflow.store.alert_messages import home_of
 
     found = address()
     store = opened(found)
@@ -71,7 +71,7 @@ def list_(
 
     Examples: dataflow notify list;  dataflow notify list --limit 100 --json
     """
-    from opendataflow.store.alerts import list_alerts, list_messages
+    from opendataflow.store.alert_messages import list_alerts, list_messages
 
     found = address()
     store = opened(found)

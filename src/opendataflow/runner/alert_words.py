@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from opendataflow.domain.alerts import Event, summary
 from opendataflow.runner.blockers import blockers
-from opendataflow.store.alerts import message_counts, name_counts
+from opendataflow.store.alert_messages import message_counts, name_counts
 from opendataflow.store.loop import LoopStore
 from opendataflow.store.rows import Row
 

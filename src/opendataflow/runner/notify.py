@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 from opendataflow.errors import ConfigurationError, DataflowError, StoreUnavailable
 from opendataflow.project.notify_address import masked, read_address
 from opendataflow.runner.alert_words import Words, words
-from opendataflow.store.alerts import Message, claim_message, home_of, mark_failed, mark_sent, watched
+from opendataflow.store.alert_messages import Message, claim_message, home_of, mark_failed, mark_sent
+from opendataflow.store.alerts import watched
 from opendataflow.store.loop import LoopStore
 
 SEND_SECONDS = 60.0

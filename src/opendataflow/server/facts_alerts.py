@@ -3,7 +3,8 @@
 from typing import Any, NamedTuple
 
 from opendataflow.server.problems import NotThere
-from opendataflow.store.alerts import count_undelivered, find_message, list_alerts, list_messages, list_notified
+from opendataflow.store.alert_messages import count_undelivered, find_message, list_alerts, list_messages
+from opendataflow.store.alerts import list_notified
 from opendataflow.store.loop import LoopStore
 
 

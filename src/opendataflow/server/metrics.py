@@ -19,7 +19,8 @@ from opendataflow.project.address import Address
 from opendataflow.runner.stream_state import all_streams
 from opendataflow.server.access import Viewer
 from opendataflow.server.context import Ctx
-from opendataflow.store.alerts import count_open, count_undelivered, find_history_end, list_paces
+from opendataflow.store.alert_messages import count_open, count_undelivered, find_history_end
+from opendataflow.store.alerts import list_paces
 from opendataflow.store.loop import LoopStore
 from opendataflow.store.workers import find_pause_of_all, list_limits, list_workers
 

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from opendataflow.domain.alerts import (
-    GIVE_UP_SECONDS,
-    MOST_DEATHS,
     Event,
     Finding,
     Pace,
@@ -20,18 +18,14 @@ from opendataflow.domain.alerts import (
     due_in,
     in_order,
     read_settings,
-    retry_in,
 )
 from opendataflow.store.loop import LoopStore, Transaction
 from opendataflow.store.rows import Params, Row
 
 FILE = "alerts"
 AT_ONCE = 500  # findings that one transaction writes
-SENDER_SECONDS = 120.0  # a sender that has not said how it went by then is gone
-OVERDUE_SECONDS = 30.0  # then a sender of another project takes it, too
 KEPT_SECONDS = 90 * 86_400.0
 MOST_TEXT = 500  # of a reason
-MOST_BODY = 20_000
 JobKey = tuple[str, str]
 
 
@@ -85,30 +79,19 @@ class Stuck(NamedTuple):
     age: float
 
 
-class Message(NamedTuple):
-    """A message that we are to send."""
-
-    messageid: int
-    project: str
-    place: str
-    attempts: int
-    deaths: int
-    age: float
-
-
 # Looking --------------------------------------------------------------------------------------------------------------
 def watched(store: LoopStore) -> Watched:
     """Where the last look came to; the first of all begins now."""
-    rows = _read(store, "watch", now=store.time())
+    rows = read_alerts(store, "watch", now=store.time())
     if not rows:
-        _write(store, "begin_watch", now=store.time())
-        rows = _read(store, "watch", now=store.time())
+        write_alerts(store, "begin_watch", now=store.time())
+        rows = read_alerts(store, "watch", now=store.time())
     return Watched(*rows[0])
 
 
 def take_look(store: LoopStore, *, seconds: float) -> bool:
     """True for the one that looks now; the next look is due after so many seconds."""
-    return bool(_write(store, "take_look", now=store.time(), next=store.time(seconds)))
+    return bool(write_alerts(store, "take_look", now=store.time(), next=store.time(seconds)))
 
 
 def find_end(store: LoopStore) -> int:
@@ -130,7 +113,7 @@ def _settings(definition: str) -> Settings | None:
 def list_notified(store: LoopStore) -> dict[JobKey, Notified]:
     """The jobs that tell somebody."""
     found = {}
-    for project, jobid, definition, partitions, is_paused in _read(store, "notified_jobs", now=store.time()):
+    for project, jobid, definition, partitions, is_paused in read_alerts(store, "notified_jobs", now=store.time()):
         settings = _settings(definition)
         if settings is not None:
             found[project, jobid] = Notified(project, jobid, settings, partitions, bool(is_paused))
@@ -139,46 +122,46 @@ def list_notified(store: LoopStore) -> dict[JobKey, Notified]:
 
 def newly_failed(store: LoopStore, after: int, upto: int) -> list[Row]:
     """History id, project, job, dataid, run and its message, of what failed in between and stays so."""
-    return _read(store, "newly_failed", after=after, upto=upto, limit=AT_ONCE)
+    return read_alerts(store, "newly_failed", after=after, upto=upto, limit=AT_ONCE)
 
 
 def last_seconds(store: LoopStore, after: int, upto: int) -> dict[JobKey, float]:
     """How long the last good run of each job took, of those in between."""
-    rows = _read(store, "last_complete", after=after, upto=upto)
+    rows = read_alerts(store, "last_complete", after=after, upto=upto)
     return {(project, jobid): max(float(seconds), 0.0) for project, jobid, seconds in rows}
 
 
 def list_paces(store: LoopStore) -> dict[JobKey, Pace]:
-    return {(project, jobid): Pace(seconds, runs) for project, jobid, seconds, runs in _read(store, "paces")}
+    return {(project, jobid): Pace(seconds, runs) for project, jobid, seconds, runs in read_alerts(store, "paces")}
 
 
 def live_runs(store: LoopStore) -> list[Row]:
     """Project, job, dataid, run, owner, seconds since its claim, seconds since its lease ran out (below 0: holds)."""
-    return _read(store, "live_runs", now=store.time())
+    return read_alerts(store, "live_runs", now=store.time())
 
 
 def refused_rows(store: LoopStore) -> list[Row]:
     """Project, job, dataid and refusal of what is parked, at most so many."""
-    return _read(store, "refused_rows", limit=AT_ONCE)
+    return read_alerts(store, "refused_rows", limit=AT_ONCE)
 
 
 def open_stuck(store: LoopStore) -> list[Stuck]:
-    return [Stuck(*row) for row in _read(store, "open_stuck", now=store.time())]
+    return [Stuck(*row) for row in read_alerts(store, "open_stuck", now=store.time())]
 
 
 def over_alerts(store: LoopStore) -> list[Over]:
-    return [Over(*row) for row in _read(store, "over_alerts", limit=AT_ONCE)]
+    return [Over(*row) for row in read_alerts(store, "over_alerts", limit=AT_ONCE)]
 
 
 def find_row(store: LoopStore, project: str, jobid: str, dataid: str) -> Row | None:
     """Status, waiting, parked_until and owner of a job's dataid."""
-    rows = _read(store, "row_status", project=project, jobid=jobid, dataid=dataid)
+    rows = read_alerts(store, "row_status", project=project, jobid=jobid, dataid=dataid)
     return rows[0] if rows else None
 
 
 def list_clocks(store: LoopStore) -> dict[JobKey, str]:
     """The clock that each job goes by."""
-    return {(project, jobid): str(clock) for project, jobid, clock in _read(store, "clock_links")}
+    return {(project, jobid): str(clock) for project, jobid, clock in read_alerts(store, "clock_links")}
 
 
 class Seen(NamedTuple):
@@ -294,122 +277,6 @@ def _sooner(one: Settings, other: Settings) -> Settings:
     return one._replace(gather=min(one.gather, other.gather), quiet=min(one.quiet, other.quiet))
 
 
-# Sending --------------------------------------------------------------------------------------------------------------
-def claim_message(store: LoopStore, sender: str, *, project: str | None) -> Message | None:
-    """The next message that is due, ours to send until SENDER_SECONDS have passed; None when there is none.
-
-    Messages of other projects are taken only when nobody else does. One in whose middle two senders died is given up.
-    """
-    while True:
-        rows = _rows(
-            store, "claim_message", sender=sender, project=project, now=store.time(), until=store.time(SENDER_SECONDS),
-            overdue=store.time(-OVERDUE_SECONDS),
-        )  # fmt: skip
-        if not rows:
-            return None
-        found = Message(*rows[0])
-        if found.deaths < MOST_DEATHS:
-            return found
-        told = f"{found.deaths} senders died in the middle of it; whether it went is not known"
-        _write(store, "mark_failed", **_ended(store, found, sender, "GIVEN_UP", told, "", ""))
-
-
-def mark_sent(store: LoopStore, message: Message, sender: str, *, title: str, body: str) -> bool:
-    """It went; False when another has taken it since."""
-    row = {"messageid": message.messageid, "sender": sender, "title": title, "body": body[:MOST_BODY]}
-
-    def mark() -> bool:
-        with store.transaction(file=FILE) as tx:
-            told = {str(event) for event, _ in tx.rows("message_counts", {"messageid": message.messageid})}
-            is_ours = bool(tx.run("mark_sent", {**row, "events": in_order(told), "now": store.time()}))
-            if is_ours:
-                tx.run("mark_told", {"messageid": message.messageid})
-            return is_ours
-
-    return store.again(mark)
-
-
-def mark_failed(store: LoopStore, message: Message, sender: str, *, error: str, title: str, body: str) -> bool:
-    """It did not go: it is tried again later, or given up after a day."""
-    state = "GIVEN_UP" if message.age > GIVE_UP_SECONDS else "WAITING"
-    return bool(_write(store, "mark_failed", **_ended(store, message, sender, state, error, title, body)))
-
-
-def _ended(store: LoopStore, message: Message, sender: str, state: str, error: str, title: str, body: str) -> Params:
-    due = store.time(retry_in(message.attempts))
-    return {
-        "messageid": message.messageid, "sender": sender, "state": state, "due": due, "error": error[:MOST_TEXT],
-        "title": title, "body": body[:MOST_BODY],
-    }  # fmt: skip
-
-
-def home_of(store: LoopStore, project: str) -> str | None:
-    rows = _read(store, "home_of", project=project)
-    return str(rows[0][0]) if rows else None
-
-
-def message_counts(store: LoopStore, messageid: int) -> dict[str, int]:
-    return {event: int(number) for event, number in _read(store, "message_counts", messageid=messageid)}
-
-
-def name_counts(store: LoopStore, messageid: int, *, limit: int) -> list[Row]:
-    """Event, subject, project, name, how many, lowest and highest dataid, and one reason; most first."""
-    return _read(store, "name_counts", messageid=messageid, limit=limit)
-
-
-# Showing --------------------------------------------------------------------------------------------------------------
-_MESSAGE = (
-    "messageid",
-    "project",
-    "place",
-    "state",
-    "events",
-    "created_at",
-    "due_at",
-    "attempts",
-    "sent_at",
-    "error",
-    "title",
-)
-_ALERT = ("alertid", "project", "place", "event", "subject", "owner", "name", "dataid", "reason", "at", "message_state")
-
-
-def list_messages(
-    store: LoopStore, *, project: str | None, limit: int, before: int | None = None
-) -> list[dict[str, Any]]:
-    """The newest first, without their texts."""
-    rows = _read(store, "messages", project=project, limit=limit, before=before)
-    return [dict(zip(_MESSAGE, row, strict=True)) for row in rows]
-
-
-def find_message(store: LoopStore, messageid: int) -> dict[str, Any] | None:
-    rows = _read(store, "message", messageid=messageid)
-    return dict(zip((*_MESSAGE, "body"), rows[0], strict=True)) if rows else None
-
-
-def list_alerts(
-    store: LoopStore, *, project: str | None, limit: int, before: int | None = None
-) -> list[dict[str, Any]]:
-    """What is wrong and was told, or is about to be, the newest first."""
-    rows = _read(store, "open_alerts", project=project, limit=limit, before=before)
-    return [dict(zip(_ALERT, row, strict=True)) for row in rows]
-
-
-def count_undelivered(store: LoopStore) -> int:
-    """Messages that could not be sent so far."""
-    return int(_read(store, "undelivered")[0][0])
-
-
-def count_open(store: LoopStore) -> list[tuple[str, str, int]]:
-    """Project, event, and how many are so now."""
-    return [(project, event, int(number)) for project, event, number in _read(store, "open_counts")]
-
-
-def find_history_end(store: LoopStore) -> int:
-    """How many changes there were, about."""
-    return int(_read(store, "history_end")[0][0])
-
-
 def clean(store: LoopStore) -> None:
     """Forget what was told long ago."""
     before = store.time(-KEPT_SECONDS)
@@ -422,21 +289,13 @@ def clean(store: LoopStore) -> None:
     store.again(forget)
 
 
-def _read(store: LoopStore, name: str, **params: Any) -> list[Row]:
+def read_alerts(store: LoopStore, name: str, **params: Any) -> list[Row]:
     return store.read(name, params, file=FILE)
 
 
-def _write(store: LoopStore, name: str, **params: Any) -> int:
+def write_alerts(store: LoopStore, name: str, **params: Any) -> int:
     def write() -> int:
         with store.transaction(file=FILE) as tx:
             return tx.run(name, params)
-
-    return store.again(write)
-
-
-def _rows(store: LoopStore, name: str, **params: Any) -> list[Row]:
-    def write() -> list[Row]:
-        with store.transaction(file=FILE) as tx:
-            return tx.rows(name, params)
 
     return store.again(write)
