@@ -31,8 +31,8 @@ from opendataflow.store.published import find_chunk, find_producer
 from opendataflow.store.registry import find_job_row, get_dataset, history_of
 
 WHOLE = 5_000  # chunks of which all gaps are looked up, with the reason of each
-LATEST = 2_000  # the last cells, in which gaps of a larger dataset are looked for
-LOOK = 20_000  # chunks that a page may pass over in search of a status
+LATEST = 1_000  # the last cells, in which gaps of a larger dataset are looked for
+LOOK = 10_000  # chunks that a page may pass over in search of a status
 CHANGES = 5_000  # changes of the store among which a dataset's newest are looked for
 MOST = 100  # readers, versions and changes that are told
 _PASSWORD = re.compile(r"(://[^:/@\s]+):[^@/\s]+@")
@@ -115,7 +115,8 @@ def list_chunks(
 ) -> tuple[list[dict[str, Any]], str | None]:
     """The next chunks by the text of their dataids, and from where to go on."""
     get_declared(store, project, datasetid)
-    return page_chunks(store, (project, datasetid), status=status, after=after, limit=limit, look=LOOK)
+    look = limit if status is None else LOOK
+    return page_chunks(store, (project, datasetid), status=status, after=after, limit=limit, look=look)
 
 
 def find_in_status(store: LoopStore, grid: Grid, status: str, *, limit: int = MOST) -> Found:

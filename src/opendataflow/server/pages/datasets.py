@@ -16,11 +16,11 @@ from opendataflow.server.access import Viewer
 from opendataflow.server.api.datasets import DataId
 from opendataflow.server.api.grid import Name, Text, told_block, told_window
 from opendataflow.server.context import Ctx
-from opendataflow.server.facts_datasets import Found, chunk_facts, dataset_facts, find_in_status, list_chunks
+from opendataflow.server.facts_datasets import LATEST, Found, chunk_facts, dataset_facts, find_in_status, list_chunks
 from opendataflow.server.facts_grid import KINDS, ORDER, Grid, Row, find_grid, read_block
 from opendataflow.server.registry import ACTIONS
 from opendataflow.server.templates import render
-from opendataflow.store.grid import LETTERS, Then, find_then, newest, oldest_change
+from opendataflow.store.grid import Then, find_then, newest, oldest_change
 from opendataflow.store.loop import LoopStore
 from opendataflow.store.rows import utc_text
 
@@ -49,8 +49,9 @@ def _choice(name: str, given: str, known: tuple[str, ...]) -> str | None:
 
 def _in_block(store: LoopStore, row: Row, then: Then | None, upto: int) -> BaseModel:
     """The first cells of a dataset; of one by time, the last."""
-    tiles = max(0, (row.size - 1) // TILE_CELLS - 1) if row.kind in TIMES else 0
-    block = read_block(store, row, start=tiles * TILE_CELLS, count=2 * TILE_CELLS, then=then)
+    is_time = row.kind in TIMES
+    start = max(0, (row.size - 1) // TILE_CELLS - 1) * TILE_CELLS if is_time else 0
+    block = read_block(store, row, start=start, count=2 * TILE_CELLS if is_time else TILE_CELLS, then=then)
     return told_block(row, block, at=then.moment if then else None, upto=upto)
 
 
@@ -124,7 +125,7 @@ async def show_dataset(
     return render(
         request, "dataset.html", user=user, **told, project=project, dataset=dataset, path=path, order=ORDER,
         query={"status": status, "at": at}, after=after, times=TIMES, refreshed=_rounded(told["now"]),
-        actions=frozenset(ACTIONS),
+        latest=LATEST,
     )  # fmt: skip
 
 
@@ -144,5 +145,5 @@ async def show_chunk(
     shown = {name: value for name, value in told.items() if name not in ("dataset", "status")}
     return render(
         request, "chunk.html", user=user, **shown, declared=told["dataset"], dataset=dataset, word=told["status"],
-        project=project, preview=preview, refused=refused, rows=rows, actions=frozenset(ACTIONS), letters=LETTERS,
+        project=project, preview=preview, refused=refused, rows=rows, actions=frozenset(ACTIONS),
     )  # fmt: skip
