@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
 from support.gits import SCRIPTS, SUM_UP, Origin, served
 from support.processes import command_lines, wait_for
 from support.projects import Project
@@ -261,10 +262,10 @@ def test_secrets_are_nowhere_to_be_found(world: World, good: str, secret: str) -
         assert TOKEN.encode() not in lines
     dump = b"".join(path.read_bytes() for path in (world.folder / "state").iterdir())
     files = b"".join(path.read_bytes() for path in (world.folder / "work").rglob("*") if path.is_file())
+    paths = ("/projects", "/projects/shop", "/v1/projects/shop", "/v1/projects", "/actions-log")
     pages = "".join(
-        world.site.visitor("admin").get(path).text
-        for path in ("/projects", "/projects/shop", "/v1/projects/shop", "/v1/projects", "/actions/project-credential?project=shop")
-    )  # fmt: skip
+        world.site.visitor("admin").get(path).text for path in (*paths, "/actions/project-credential?project=shop")
+    )
     for hidden in (TOKEN, secret, PASSKEY):
         for where, text in (("store", dump), ("folders", files), ("pages", pages.encode())):
             assert hidden.encode() not in text, (hidden, where)
