@@ -61,6 +61,6 @@ def test_a_warm_pipeline_goes_on_with_the_new_version(tmp_path: Path) -> None:
     rows = {dataid: ops.json("preview", "marked", dataid, env=env) for dataid in "12"}
     assert '"one"' in str(rows["1"]).replace("'", '"')
     assert '"two"' in str(rows["2"]).replace("'", '"')
-    logs = tmp_path / "work" / "logs"
-    assert logs.is_dir(), "logs are where all versions have them"
-    assert not list((tmp_path / "work" / "projects" / "shop").glob("*/.dataflow/logs"))
+    for version in (first, second):
+        kept = {path.name for path in (tmp_path / "work" / "projects" / "shop" / version / ".dataflow").iterdir()}
+        assert kept <= {"version.json", "address.json"}, "all else is where all versions have it"

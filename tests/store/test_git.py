@@ -11,8 +11,8 @@ from opendataflow.store.git import Credential, Switch
 @pytest.fixture
 def shop(world: World) -> World:
     added = git.add_git_project(
-        world.store, "p", url="https://x/shop.git", branch="main", folder="/f", credential=Credential("u", "enc", "token"),
-        by="anna",
+        world.store, "p", url="https://x/shop.git", branch="main", folder="/f", by="anna",
+        credential=Credential("u", "enc", "token"),
     )  # fmt: skip
     assert added
     return world
