@@ -4,9 +4,7 @@ from pydantic import Field as Limited
 
 from opendataflow.errors import UsageError
 from opendataflow.project.git_address import read_branch, read_remote
-from opendataflow.project.load import project_id
 from opendataflow.runner.git_hook import HOOK_PATH, encrypted_credential, new_hook_secret
-from opendataflow.runner.git_projects import remove
 from opendataflow.runner.git_work import lost_tasks, start_work
 from opendataflow.server.actions import Acting, Action, Asked, Done, Field, Plan
 from opendataflow.server.asking import Word
@@ -84,6 +82,8 @@ def describe_add(_acting: Acting, asked: AddAsked) -> Plan:
 
 
 def perform_add(acting: Acting, asked: AddAsked) -> Done:
+    from opendataflow.project.links import project_id
+
     if not asked.url:
         raise UsageError("url: where is the repository?")
     remote = read_remote(asked.url)
@@ -154,6 +154,8 @@ def describe_remove(acting: Acting, asked: ProjectAsked) -> Plan:
 
 
 def perform_remove(acting: Acting, asked: ProjectAsked) -> Done:
+    from opendataflow.runner.git_projects import remove
+
     found = _get(acting, asked.project)
     return Done(remove(acting.store, found.project), found.project, then="/projects")
 
