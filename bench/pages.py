@@ -1,7 +1,7 @@
 """Pages cost the same however much has happened, and looking at them hardly slows down the work.
 
 (a) The overview, the grid of datasets (now and in the past), a dataset, a chunk, runs and a run, each asked for over
-    HTTP of a real `dataflow serve`, with 1 thousand, 100 thousand and 1 million completed chunks behind: at most 2 times.
+    HTTP of a real `dataflow serve`, with 1 thousand, 100 thousand and 1 million chunks behind: at most 2 times.
 (b) Claims and publishes of a worker while pages are asked for ten times a second, against the same without: at least
     0.9 of the rate.
 """
@@ -12,7 +12,6 @@ import datetime
 import http.client
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -152,8 +151,7 @@ def beside(address: Callable[[str], str], behind: int, times: int, title: str) -
     for name, values in rates.items():
         show(name, values, unit="/s", scale=1.0)
     ratio = pair_ratio("of each round", rates["ten pages a second"], rates["nobody looks"])
-    together = statistics.median(rates["ten pages a second"]) / statistics.median(rates["nobody looks"])
-    return verdict(f"claims with ten pages a second / without, {title}", max(ratio, together), at_least=0.9)
+    return verdict(f"claims with ten pages a second / without, {title}", ratio, at_least=0.9)
 
 
 def main() -> int:

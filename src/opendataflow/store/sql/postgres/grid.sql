@@ -41,10 +41,10 @@ GROUP BY project, name, status HAVING sum(n) <> 0
 
 -- name: cells
 -- The chunks of these datasets ([[project, datasetid], …]) at these dataids: a seek for each. LATERAL and LIMIT: by the
--- primary key, also where nobody has analyzed the table.
+-- primary key, also where nobody has analyzed the table. UNNEST: the planner takes it for few rows, and compiles nothing.
 SELECT (r.n - 1)::integer, (d.n - 1)::integer, c.status
-FROM json_array_elements(%(rows)s::json) WITH ORDINALITY r (value, n)
-     CROSS JOIN json_array_elements_text(%(dataids)s::json) WITH ORDINALITY d (value, n)
+FROM unnest(ARRAY(SELECT json_array_elements(%(rows)s::json))) WITH ORDINALITY r (value, n)
+     CROSS JOIN unnest(ARRAY(SELECT json_array_elements_text(%(dataids)s::json))) WITH ORDINALITY d (value, n)
      CROSS JOIN LATERAL (SELECT s.status FROM datastatus s
                          WHERE s.project = r.value->>0 AND s.datasetid = r.value->>1 AND s.dataid = d.value
                            AND s.locktype = 'OUT' AND s.reader = '' LIMIT 1) c
@@ -54,8 +54,8 @@ FROM json_array_elements(%(rows)s::json) WITH ORDINALITY r (value, n)
 -- change before: where it is missing, or is not what the next one started from, history was cleaned away in between.
 SELECT (r.n - 1)::integer, (d.n - 1)::integer, c.status, c.modified <= %(moment)s::timestamptz, n.id IS NOT NULL, n.old_status,
        p.id IS NOT NULL, p.new_status
-FROM json_array_elements(%(rows)s::json) WITH ORDINALITY r (value, n)
-     CROSS JOIN json_array_elements_text(%(dataids)s::json) WITH ORDINALITY d (value, n)
+FROM unnest(ARRAY(SELECT json_array_elements(%(rows)s::json))) WITH ORDINALITY r (value, n)
+     CROSS JOIN unnest(ARRAY(SELECT json_array_elements_text(%(dataids)s::json))) WITH ORDINALITY d (value, n)
      LEFT JOIN LATERAL (SELECT s.status, s.modified FROM datastatus s
                         WHERE s.project = r.value->>0 AND s.datasetid = r.value->>1 AND s.dataid = d.value
                           AND s.locktype = 'OUT' AND s.reader = '' LIMIT 1) c ON true
