@@ -351,3 +351,67 @@ def test_hooks_and_attributes_of_a_repository_run_nothing(ops: Project, origin: 
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "pwned").exists()
     assert (home(ops) / "project.yml").exists(), "a version is whole"
+
+
+def test_the_whole_way_on_postgresql(
+    postgres_project: Project, origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ops = postgres_project
+    monkeypatch.setattr(ops, "env", _with_home(ops, tmp_path / "work"))
+    first = origin.shop()
+    add(ops, origin)
+    ops.dataflow("ready", "orders", "1")
+    assert ops.dataflow("worker", "--once").returncode == 10
+    origin.write("note", "2")
+    second = origin.push()
+    pulls = [ops.start(DATAFLOW, "project", "pull") for _ in range(3)]
+    said = [pull.communicate(timeout=120)[1] for pull in pulls]
+    assert [pull.returncode for pull in pulls] == [0, 0, 0], said
+    assert commits(ops) == [second, first], "only one of them put it in place"
+    assert ops.dataflow("project", "rollback", "shop").returncode == 0
+    assert home(ops).name == first
+    assert [one["commit"] for one in ops.json("runs")] == [first]
+    refused = ops.dataflow("project", "pull", env={"DATAFLOW_ENV": "prod"})
+    assert refused.returncode == 2
+    assert "belongs to environment 'dev'" in refused.stderr or "prod" in refused.stderr
+    assert ops.dataflow("project", "remove", "shop", "--yes").returncode == 0
+    assert ops.sql("SELECT count(*) FROM git_version")[0][0] == 0
+
+
+SSH = """#!/bin/sh
+# Stands where ssh stands: notes its arguments and the key, then does here what the other side would.
+printf '%s\n' "$@" > {notes}
+while [ "$1" != "git@example.com" ]; do
+  if [ "$1" = -i ]; then cp "$2" {notes}.key; stat -c %a "$2" > {notes}.mode; fi
+  shift
+done
+shift
+exec sh -c "$1"
+"""
+
+
+def test_a_key_reaches_ssh_in_a_file_that_nobody_else_can_read(ops: Project, origin: Origin, tmp_path: Path) -> None:
+    origin.shop()
+    notes, fake = tmp_path / "notes", tmp_path / "bin" / "ssh"
+    fake.parent.mkdir()
+    fake.write_text(SSH.format(notes=notes))
+    fake.chmod(0o755)
+    key = "-----BEGIN OPENSSH PRIVATE KEY-----\nnobody may see this\n-----END OPENSSH PRIVATE KEY-----\n"
+    (tmp_path / "deploy").write_text(key)
+    env = {"PATH": f"{fake.parent}:{os.environ['PATH']}", "DATAFLOW_PASSKEY": "pass", "TMPDIR": str(tmp_path)}
+    url = f"git@example.com:{origin.bare}"
+    done = ops.dataflow("project", "add", url, "--ssh-key", str(tmp_path / "deploy"), env=env)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "notes.key").read_text() == key
+    assert (tmp_path / "notes.mode").read_text() == "600\n"
+    told = notes.read_text()
+    assert "BatchMode=yes" in told
+    assert "StrictHostKeyChecking=accept-new" in told
+    assert "nobody may see" not in told
+    state = b"".join(path.read_bytes() for path in (tmp_path / "state").iterdir())
+    assert b"nobody may see" not in state
+    assert shown(ops)["credential_kind"] == "key"
+    assert not list(tmp_path.glob("dataflow-git-*"))
+    without = ops.dataflow("project", "pull", env={**env, "DATAFLOW_PASSKEY": ""})
+    assert without.returncode == 1
+    assert "no passkey is given" in without.stderr

@@ -26,7 +26,7 @@ class Answer(NamedTuple):
     status: int
     headers: dict[str, str]
     text: str
-    cookies: list[str] = []
+    cookies: tuple[str, ...] = ()
 
     @property
     def json(self) -> Any:

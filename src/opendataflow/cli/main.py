@@ -8,8 +8,8 @@ import typer
 
 from opendataflow import __version__
 from opendataflow.cli import (
-    accounts,
     abort,
+    accounts,
     arrive,
     checks,
     clean,

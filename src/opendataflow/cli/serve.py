@@ -26,8 +26,9 @@ def serve(
 ) -> int:
     """Show the pages, answer the API under /v1, and take in items of streams, until it is told to stop.
 
-    While there is no admin, it prints a link that makes one: it works once, within a day. Senders of items need the stream's token (`dataflow stream token PIPELINE`). Several servers, and `dataflow stream send`,
-    may write to one stream at the same time. SIGTERM lets what has come finish; then it exits 0.
+    While there is no admin, it prints a link that makes one: it works once, within a day. Senders of items need the
+    stream's token (`dataflow stream token PIPELINE`). Several servers, and `dataflow stream send`, may write to one
+    stream at the same time. SIGTERM lets what has come finish; then it exits 0.
 
     Examples: dataflow serve;  dataflow serve --port 9000;  dataflow serve --host 0.0.0.0 --json
     """

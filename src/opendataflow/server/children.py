@@ -129,7 +129,7 @@ class Stream(Response):
         del self.headers["content-length"]
         self._stack, self._child, self._first = stack, child, first
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
         async with self._stack:
             gone = asyncio.create_task(_until_gone(receive))
             sent = asyncio.create_task(self._send(send))

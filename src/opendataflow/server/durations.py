@@ -4,8 +4,17 @@ import math
 from typing import Any, NamedTuple
 
 HEIGHT, TOP, LEFT, BAR, GAP = 120, 14, 44, 12, 3
-SHORTEST = 0.1  # seconds, at the foot of the scale
-_TICKS = ((0.1, "0.1 s"), (1, "1 s"), (10, "10 s"), (60, "1 min"), (600, "10 min"), (3600, "1 h"), (36_000, "10 h"))
+SHORTEST = 0.01  # seconds, at the foot of the scale
+_TICKS = (
+    (0.01, "10 ms"),
+    (0.1, "0.1 s"),
+    (1, "1 s"),
+    (10, "10 s"),
+    (60, "1 min"),
+    (600, "10 min"),
+    (3600, "1 h"),
+    (36_000, "10 h"),
+)
 
 
 class Bar(NamedTuple):

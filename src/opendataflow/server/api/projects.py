@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 
 from opendataflow.server.access import Viewer
@@ -124,7 +124,6 @@ async def get_project(
 
 
 @router.get("/v1/project-tasks/{taskid}")
-async def get_task(user: Viewer, context: Ctx, taskid: Annotated[int, "its number"]) -> Task:
+async def get_task(user: Viewer, context: Ctx, taskid: Annotated[int, Path(ge=1, le=NEWEST)]) -> Task:
     """How far a piece of work on a repository is, or how it ended."""
-    number = min(max(taskid, 0), NEWEST)
-    return Task.model_validate(await context.stores.ask(lambda store: find_task(store, number)))
+    return Task.model_validate(await context.stores.ask(lambda store: find_task(store, taskid)))
