@@ -1540,17 +1540,21 @@ CREATE TABLE account (
 );
 
 CREATE TABLE web_session (
-    session_hash text COLLATE "C" PRIMARY KEY,          -- SHA-256 of what the browser holds
+    session_hash text COLLATE "C" PRIMARY KEY, -- SHA-256 of what the browser holds
     username     text COLLATE "C" NOT NULL,
-    csrf         text NOT NULL,
+    address      text NOT NULL DEFAULT '',  -- where it signed in from, and with what
+    agent        text NOT NULL DEFAULT '',
     created_at   timestamptz NOT NULL,
     seen_at      timestamptz NOT NULL,
-    expires_at   timestamptz NOT NULL
+    expires_at   timestamptz NOT NULL,       -- later with every use,
+    ends_at      timestamptz NOT NULL        -- but never after this
 );
+CREATE INDEX web_session_of ON web_session (username);
 
 CREATE TABLE login_link (
-    link_hash  text COLLATE "C" PRIMARY KEY,            -- SHA-256; works once, to choose a password
-    username   text COLLATE "C" NOT NULL,
+    link_hash  text COLLATE "C" PRIMARY KEY,   -- SHA-256; works once, to choose a password
+    kind       text NOT NULL CHECK (kind IN ('first', 'new', 'reset')), -- first: while there is no admin
+    username   text COLLATE "C" NOT NULL,      -- empty: whoever opens it chooses
     role       text NOT NULL CHECK (role IN ('viewer', 'operator', 'admin')),
     created_by text NOT NULL,
     created_at timestamptz NOT NULL,
@@ -1559,11 +1563,19 @@ CREATE TABLE login_link (
 );
 
 CREATE TABLE login_failure (
-    id   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    name text NOT NULL,                     -- the account or the address that is throttled
-    at   timestamptz NOT NULL
+    id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name       text COLLATE "C" NOT NULL,      -- SHA-256 of what is throttled: an account, an address, both, a browser
+    expires_at timestamptz NOT NULL          -- when it is forgotten
 );
-CREATE INDEX login_failure_of ON login_failure (name, at);
+CREATE INDEX login_failure_of ON login_failure (name, expires_at);
+CREATE INDEX login_failure_old ON login_failure (expires_at);
+
+CREATE TABLE login_device (
+    device_hash text COLLATE "C" PRIMARY KEY,  -- SHA-256 of what a browser keeps that signed in before: others cannot lock it out
+    username    text COLLATE "C" NOT NULL,
+    expires_at  timestamptz NOT NULL
+);
+CREATE INDEX login_device_of ON login_device (username);
 
 CREATE TABLE api_token (
     tokenid      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -1577,6 +1589,8 @@ CREATE TABLE api_token (
     revoked_at   timestamptz
 );
 
+CREATE INDEX api_token_of ON api_token (username);
+
 CREATE TABLE web_action (
     id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at       timestamptz NOT NULL,
@@ -1585,11 +1599,214 @@ CREATE TABLE web_action (
     target   text NOT NULL,                 -- what it was done to, for people
     detail   text NOT NULL DEFAULT '{}'     -- what was asked for, JSON, without secrets
 );
+CREATE INDEX web_action_of ON web_action (username, id);
 
 -- What people ask of runs that are under way, and of workers.
 
--- Projects that come from a git repository, and the versions of them that were put in place.
+-- A live run that its owner is to end. The owner looks here while the run goes on; who ends first is decided by the run's own
+-- end, which there is only one of. Rows of runs that have ended mean nothing and are removed by the next who asks.
+CREATE TABLE abort_request (
+    runid    bigint PRIMARY KEY,
+    asked_by text NOT NULL,
+    asked_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
 
--- Sources that were made or bound on this server, not in project.yml.
+-- Whoever runs something listens on a channel of its own: news of work come by the thousand, and mean nothing to it.
+CREATE FUNCTION abort_asked() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_notify('dataflow_abort', '');
+    RETURN NULL;
+END $$;
+CREATE TRIGGER abort_asked AFTER INSERT ON abort_request FOR EACH STATEMENT EXECUTE FUNCTION abort_asked();
+
+-- What a child process does for a page, such as validating transformations, and what it said.
+CREATE TABLE request (
+    id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    kind      text NOT NULL,
+    project   text COLLATE "C" NOT NULL,
+    name      text COLLATE "C" NOT NULL DEFAULT '', -- a job, or empty: all of the project
+    status    text NOT NULL DEFAULT 'RUNNING' CHECK (status IN ('RUNNING', 'COMPLETE', 'FAILED')),
+    asked_by  text NOT NULL,
+    asked_at  timestamptz NOT NULL,
+    ended_at  timestamptz,
+    exit_code integer,
+    output    text NOT NULL DEFAULT ''
+);
+
+-- Projects that come from a git repository, and the versions of them that were put in place.
+-- What opens a private repository, and what signs a webhook, is encrypted with the passkey (AES-256-GCM).
+
+CREATE TABLE git_project (
+    project         text COLLATE "C" PRIMARY KEY,
+    url             text NOT NULL,           -- without any credential
+    branch          text NOT NULL,
+    folder          text NOT NULL,           -- its versions are below it, and what they share
+    git_commit      text,                    -- the version in place; NULL: none was ever good
+    username        text,
+    credential      text,                    -- encrypted: a token, or a private key
+    credential_kind text CHECK (credential_kind IN ('token', 'key')),
+    hook_secret     text,                    -- encrypted; NULL: no webhook is answered
+    added_at        timestamptz NOT NULL,
+    added_by        text NOT NULL,
+    checked_at      timestamptz,             -- when the repository was last looked at
+    refused_commit  text,                    -- the newest commit, while it is not good enough
+    refused_subject text,
+    refused_at      timestamptz,
+    problems        text NOT NULL DEFAULT '[]' -- all that is wrong with it, JSON
+);
+
+-- What was in place, one after the other.
+CREATE TABLE git_version (
+    versionid    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    project      text COLLATE "C" NOT NULL,
+    git_commit   text NOT NULL,
+    author       text NOT NULL,
+    subject      text NOT NULL,
+    committed_at timestamptz NOT NULL,
+    how          text NOT NULL CHECK (how IN ('add', 'pull', 'hook', 'rollback')),
+    switched_at  timestamptz NOT NULL,
+    switched_by  text NOT NULL,
+    left_at      timestamptz                  -- NULL: it is in place
+);
+CREATE INDEX git_version_of ON git_version (project, versionid);
+
+-- Work on a project's repository: asked for here, done by a process of its own.
+CREATE TABLE git_task (
+    taskid          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    kind            text NOT NULL CHECK (kind IN ('add', 'pull', 'hook', 'rollback')),
+    project         text COLLATE "C",        -- NULL: not known yet
+    url             text,
+    branch          text,
+    username        text,
+    credential      text,                    -- encrypted; only until the project is added
+    credential_kind text,
+    git_commit      text,                    -- the one that is asked for, or was reached
+    state           text NOT NULL DEFAULT 'WAITING'
+                    CHECK (state IN ('WAITING', 'RUNNING', 'DONE', 'REFUSED', 'FAILED', 'LOST')),
+    step            text NOT NULL DEFAULT '', -- what it does now
+    said            text NOT NULL DEFAULT '', -- how it ended
+    problems        text NOT NULL DEFAULT '[]',
+    asked_at        timestamptz NOT NULL,
+    asked_by        text NOT NULL,
+    beat_at         timestamptz NOT NULL,    -- its last sign of life
+    ended_at        timestamptz,
+    host            text,
+    pid             integer,
+    pid_started     bigint
+);
+CREATE INDEX git_task_of ON git_task (project, taskid);
+CREATE INDEX git_task_open ON git_task (taskid) WHERE state = 'WAITING' OR state = 'RUNNING';
+
+-- The commit of a script's run; a pipeline's is in pipeline_run.
+CREATE TABLE run_version (
+    runid      bigint PRIMARY KEY,
+    git_commit text NOT NULL
+);
+CREATE FUNCTION run_forgets_version() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM run_version WHERE runid = OLD.runid;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER run_forgets_version AFTER DELETE ON run FOR EACH ROW EXECUTE FUNCTION run_forgets_version();
+ALTER FUNCTION run_forgets_version SET search_path FROM CURRENT;
+
+-- Sources: what people gave to datasets in this store beside project.yml, and how each last answered.
+
+CREATE TABLE source_binding (
+    project    text COLLATE "C" NOT NULL,
+    datasetid  text COLLATE "C" NOT NULL,
+    field      text COLLATE "C" NOT NULL,         -- as project.yml calls it: url, table, path, …
+    value      text NOT NULL,                     -- JSON; a credential is encrypted, as project.yml would hold it
+    bound_by   text NOT NULL,
+    bound_at   timestamptz NOT NULL,
+    PRIMARY KEY (project, datasetid, field)
+);
+
+CREATE TABLE source_test (
+    project    text COLLATE "C" NOT NULL,
+    datasetid  text COLLATE "C" NOT NULL,
+    tested_at  timestamptz NOT NULL,
+    tested_by  text NOT NULL,
+    answered   integer NOT NULL CHECK (answered IN (0, 1)),
+    said       text NOT NULL,                     -- in words, without secrets
+    PRIMARY KEY (project, datasetid)
+);
 
 -- Schedules that were set on this server, what somebody must be told, and what was told.
+
+-- Schedules
+-- What a person set instead of what project.yml declares. Such a job goes by a clock of its own, the dataset
+-- `every slot of JOB`: changing it moves nobody else, and slots that were opened before stay slots.
+CREATE TABLE schedule (
+    project  text COLLATE "C" NOT NULL,
+    jobid    text COLLATE "C" NOT NULL,
+    clock    text,                    -- every 30m, cron 0 3 * * * @Europe/Berlin; NULL: as declared, once more
+    declared text NOT NULL,           -- JSON: the job's clock, links and partitions by project.yml
+    set_by   text NOT NULL,
+    set_at   timestamptz NOT NULL,
+    reason   text NOT NULL DEFAULT '',
+    PRIMARY KEY (project, jobid)
+);
+
+-- Alerts
+-- Where an address is written down is kept (`notify.0`, `jobs.load.notify.to.1` of project.yml), never the address itself: it
+-- holds passwords and tokens. Whoever sends reads it from the project's folder.
+CREATE TABLE alert_watch (
+    one          integer PRIMARY KEY CHECK (one = 1),
+    history_upto bigint NOT NULL,           -- changes up to this one were looked at
+    next_look_at timestamptz NOT NULL,      -- whoever moves it looks
+    late_upto    timestamptz NOT NULL       -- slots that had to be done before this moment were looked at
+);
+INSERT INTO alert_watch (one, history_upto, next_look_at, late_upto)
+SELECT 1, coalesce(max(id), 0), clock_timestamp(), clock_timestamp() FROM history;
+
+CREATE TABLE alert_pace (
+    project text COLLATE "C" NOT NULL,
+    jobid   text COLLATE "C" NOT NULL,
+    seconds double precision NOT NULL,      -- that a run takes, as a moving average
+    runs    integer NOT NULL,               -- that it was made of
+    PRIMARY KEY (project, jobid)
+);
+
+CREATE TABLE alert_message (
+    messageid    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    project      text COLLATE "C" NOT NULL,
+    place        text COLLATE "C" NOT NULL, -- of the address, in project.yml
+    state        text NOT NULL DEFAULT 'GATHERING'
+                 CHECK (state IN ('GATHERING', 'SENDING', 'WAITING', 'SENT', 'GIVEN_UP')),
+    events       text NOT NULL,             -- the kinds it tells of, separated by spaces
+    created_at   timestamptz NOT NULL,
+    due_at       timestamptz NOT NULL,      -- it is sent then, or tried again
+    attempts     integer NOT NULL DEFAULT 0,
+    deaths       integer NOT NULL DEFAULT 0, -- of senders in the middle of it: whether it went is not known
+    sender       text,
+    sender_until timestamptz,               -- after that, another may send it
+    sent_at      timestamptz,
+    error        text NOT NULL DEFAULT '',  -- of the last attempt
+    title        text NOT NULL DEFAULT '',
+    body         text NOT NULL DEFAULT ''
+);
+CREATE INDEX alert_message_due ON alert_message (due_at) WHERE state IN ('GATHERING', 'SENDING', 'WAITING');
+CREATE INDEX alert_message_of ON alert_message (project, place, messageid);
+CREATE INDEX alert_message_open ON alert_message (project, place, messageid)
+    WHERE state IN ('GATHERING', 'SENDING', 'WAITING');
+
+-- What is told: while `is_open`, it is so, and is not told again.
+CREATE TABLE alert (
+    alertid   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    messageid bigint NOT NULL,              -- 0: it is so, but not for long enough
+    project   text COLLATE "C" NOT NULL,
+    place     text COLLATE "C" NOT NULL,
+    event     text NOT NULL CHECK (event IN ('failed', 'recovered', 'late', 'stuck')),
+    subject   text NOT NULL CHECK (subject IN ('job', 'dataset')),
+    owner     text COLLATE "C" NOT NULL,    -- the project of the job or dataset
+    name      text COLLATE "C" NOT NULL,
+    dataid    text COLLATE "C" NOT NULL,
+    runid     bigint,
+    reason    text NOT NULL DEFAULT '',
+    at        timestamptz NOT NULL,
+    is_open   integer NOT NULL DEFAULT 1,
+    was_told  integer NOT NULL DEFAULT 0  -- 1: in this message, or in one before
+);
+CREATE UNIQUE INDEX alert_open ON alert (project, place, event, subject, owner, name, dataid) WHERE is_open = 1;
+CREATE INDEX alert_told_in ON alert (messageid, event, alertid);

@@ -144,7 +144,7 @@ def test_each_failure_is_one_sentence_with_its_exit_code(sqlite_project: Project
     assert "polygon" in source(shop, "schema", "shapes", code=1)
     assert "is not a dataid of column" in source(shop, "sample", "column", "7", code=2)
     assert "jdbc" in source(shop, "test", "java", code=2)
-    assert "files is files at orders/{dataid}.csv" in source(shop, "test", "files", code=2)
+    assert "there is no store" in source(shop, "test", "files", code=75)
     assert "script has no address of a database" in source(shop, "test", "script", code=2)
     assert "did you mean 'gone'" in source(shop, "test", "gine", code=2)
     assert not (shop.folder / "data" / "none.db").exists()  # looking makes no database

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -33,13 +34,14 @@ pipelines:
 class Server:
     """A running server of a project; stopped by its own process id, at the latest at the end of a `with`."""
 
-    def __init__(self, project: Project, port: int = 0, **env: str) -> None:
+    def __init__(self, project: Project, port: int = 0, options: Sequence[str] = (), **env: str) -> None:
         self.project = project
-        self.process = project.start(DATAFLOW, "serve", "--port", str(port), "--json", env=env)
+        self.process = project.start(DATAFLOW, "serve", "--port", str(port), "--json", *options, env=env)
         assert self.process.stdout is not None
         said = self.process.stdout.readline()
         assert said, self.process.stderr.read() if self.process.stderr else ""
-        self.url: str = json.loads(said)["url"]
+        self.said: dict[str, Any] = json.loads(said)
+        self.url: str = self.said["url"]
         self.port = urlsplit(self.url).port or 0
 
     def __enter__(self) -> "Server":

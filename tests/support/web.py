@@ -26,6 +26,7 @@ class Answer(NamedTuple):
     status: int
     headers: dict[str, str]
     text: str
+    cookies: tuple[str, ...] = ()
 
     @property
     def json(self) -> Any:
@@ -38,6 +39,10 @@ class Answer(NamedTuple):
         import html
 
         return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", body)).split())
+
+
+def _answer(status: int, headers: Any, body: bytes) -> Answer:
+    return Answer(status, dict(headers.items()), body.decode(), headers.get_all("set-cookie") or [])
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -71,9 +76,9 @@ class Visitor:
         request = urllib.request.Request(self.url + path, data, sent, method=method)  # noqa: S310
         try:
             with self._open(request, timeout=60) as answer:
-                return Answer(answer.status, dict(answer.headers.items()), answer.read().decode())
+                return _answer(answer.status, answer.headers, answer.read())
         except urllib.error.HTTPError as error:
-            return Answer(error.code, dict(error.headers.items()), error.read().decode())
+            return _answer(error.code, error.headers, error.read())
 
     def get(self, path: str, **headers: str) -> Answer:
         return self.ask("GET", path, **headers)

@@ -364,8 +364,8 @@ JOBS = {
     "an unknown key": ("retrys: {max: 1}", "9: jobs.load.retrys: unknown key; did you mean `retries`?"),
     "a key for pipelines": (
         "engine: spark",
-        "9: jobs.load.engine: unknown key; known are retries, brake, lease, timeout, concurrency, order, catchup, "
-        "script, inputs, outputs, env"),
+        "9: jobs.load.engine: unknown key; known are retries, brake, notify, lease, timeout, concurrency, order, "
+        "catchup, script, inputs, outputs, env"),
     "inputs as a text": ("inputs: orders", "9: jobs.load.inputs: should be a list like [orders], not a text"),
     "inputs as a mapping": ("inputs: {orders: {}}", "9: jobs.load.inputs: should be a list like [a, b], not a mapping"),
     "an input that is a list": ("inputs: [[orders]]", f"9: jobs.load.inputs.0: {INPUT}"),
@@ -612,7 +612,23 @@ WHOLE = {
         f"{PIPELINE}    checks: [exists, schema]",
         "8: pipelines.0.checks.1: schema: this dataset declares no `schema:`"),
     "an address that is none": (
-        f"{PIPELINE}    notify: ops", "8: pipelines.0.notify.0: 'ops' is not an address like mailto://ops@example.com"),
+        f"{PIPELINE}    notify: s3cr3t-ops",
+        "8: pipelines.0.notify.0: is not an address like mailto://ops@example.com or json://hooks.example.com/dataflow"),
+    "an address of an unknown kind": (
+        f"{PIPELINE}    notify: [mialto://ops:s3cr3t@example.com]",
+        "8: pipelines.0.notify.0: nothing can be sent by `mialto://`; did you mean `mailto://`?"),
+    "an event that is none": (
+        f"{PIPELINE}    notify: {{to: [mailto://ops@example.com], on: [faild]}}",
+        "8: pipelines.0.notify.on.0: should be failed, recovered, late or stuck, not 'faild'; did you mean `failed`?"),
+    "an unknown key of notify": (
+        f"{PIPELINE}    notify: {{too: [mailto://ops@example.com]}}",
+        "8: pipelines.0.notify.too: unknown key; did you mean `to`?"),
+    "a duration of notify that is none": (
+        f"{PIPELINE}    notify: {{to: [mailto://ops@example.com], late_after: soon}}",
+        "8: pipelines.0.notify.late_after: 'soon' is not a duration like 30s, 5m, 2h or 1d"),
+    "a notify that names nobody": (
+        f"{PIPELINE}    notify: {{on: [failed]}}",
+        "8: pipelines.0.notify: names nobody; give `to: [mailto://…]` here, or a `notify:` for the whole project"),
     "two clocks": (
         f"{PIPELINE}    frequency: 30m\n    cron: 0 3 * * *",
         "5: pipelines.0: has both `frequency` and `cron`; give one of them"),

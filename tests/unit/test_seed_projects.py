@@ -205,7 +205,7 @@ def test_what_is_set_reaches_the_jobs_definition(tmp_path: Path) -> None:
         ],
         "profile": True,
         "replace": True,
-        "notify": ["mailto://ops@example.com"],
+        "notify": {"to": [["pipelines/p/notify/0", "mailto"]]},
     }
     assert (job.strict, job.catchup, job.retries_max, job.backoff_seconds, job.timeout_seconds) == (
         1, "latest", 2, 300.0, 3600.0,

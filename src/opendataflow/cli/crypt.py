@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from opendataflow.cli.opened import existing
 from opendataflow.cli.render import put, put_json, say
 from opendataflow.errors import ConfigurationError, SecretError, UsageError
 
 if TYPE_CHECKING:
     from opendataflow.project.address import Address
     from opendataflow.project.secrets import Rotation
-    from opendataflow.store.loop import LoopStore
 
 app = typer.Typer(help="Encrypt credentials for project.yml.", no_args_is_help=True)
 
@@ -125,31 +125,18 @@ def _address(old: str, new: str) -> "Address":
 
 def _rotate_store(found: "Address", rotation: "Rotation", *, dry_run: bool) -> dict[str, Any]:
     from opendataflow.store.credentials import rotate_credentials
+    from opendataflow.store.git import rotate_git_secrets
     from opendataflow.store.open import without_password
 
     rotated, already = 0, 0
-    store = _existing_store(found)
+    store = existing(found)
     if store is not None:
+        rotate_git_secrets(store, rotation, dry_run=True)  # one that cannot be opened is told before anything changes
         rotated, already = rotate_credentials(store, found.project or "", rotation, dry_run=dry_run)
+        more = rotate_git_secrets(store, rotation, dry_run=dry_run)
+        rotated, already = rotated + more[0], already + more[1]
         store.close()
     return {"place": without_password(found.store), "rotated": rotated, "already": already}
-
-
-def _existing_store(found: "Address") -> "LoopStore | None":
-    """The store, or None where nothing was applied yet."""
-    from opendataflow.runner.session import own_name
-    from opendataflow.store.open import SCHEMA_VERSION, open_store
-
-    if found.store.startswith("sqlite:///") and not os.path.exists(found.store.removeprefix("sqlite:///")):
-        return None
-    store = open_store(found.store, actor=own_name(), check=False)
-    if not store.has_tables():
-        store.close()
-        return None
-    store.check_schema(SCHEMA_VERSION)
-    if found.environment is not None:
-        store.check_environment(found.environment)
-    return store
 
 
 class _Rotated(NamedTuple):

@@ -8,12 +8,16 @@ import typer
 
 from opendataflow import __version__
 from opendataflow.cli import (
+    abort,
+    accounts,
     arrive,
     checks,
     clean,
     crypt,
     db,
+    git_projects,
     legacy,
+    notify,
     operate,
     output,
     pipelines,
@@ -22,6 +26,7 @@ from opendataflow.cli import (
     registered,
     run,
     scale,
+    schedule,
     serve,
     source,
     state,
@@ -45,6 +50,7 @@ app = typer.Typer(
 )
 project.add_to(app)
 state.add_to(app)
+git_projects.add_to(app)
 run.add_to(app)
 pipelines.add_to(app)
 validate.add_to(app)
@@ -56,14 +62,18 @@ worker.add_to(app)
 arrive.add_to(app)
 checks.add_to(app)
 operate.add_to(app)
+abort.add_to(app)
 recover.add_to(app)
 clean.add_to(app)
 scale.add_to(app)
+schedule.add_to(app)
 stream.add_to(app)
 serve.add_to(app)
 registered.add_to(app)
+accounts.add_to(app)
 app.add_typer(db.app, name="db")
 app.add_typer(crypt.app, name="crypt")
+app.add_typer(notify.app, name="notify")
 
 
 def _version(wanted: bool) -> None:

@@ -1,8 +1,9 @@
 """The project and store that a command works with."""
 
 import os
+from typing import Any
 
-from opendataflow.errors import ConfigurationError
+from opendataflow.errors import ConfigurationError, DataflowError
 from opendataflow.project.address import Address, get_address
 from opendataflow.runner.session import own_name
 from opendataflow.store import open_store
@@ -21,6 +22,52 @@ def project_address() -> Address:
             "found no project.yml in this folder or above; go to a project's folder; `dataflow init DIR` makes one"
         )
     return found
+
+
+def bound_in(found: Address, store: LoopStore | None = None) -> dict[str, dict[str, Any]]:
+    """What was bound to the project's datasets in its store; nothing where there is no store yet."""
+    from opendataflow.store.sources import bindings_of
+
+    opened_here = existing(found) if store is None else None
+    used = store or opened_here
+    try:
+        return bindings_of(used, declared_project(found)) if used is not None else {}
+    finally:
+        if opened_here is not None:
+            opened_here.close()
+
+
+def bound_if_known(home: str) -> dict[str, dict[str, Any]]:
+    """The same for commands that need no store: nothing where the project or its store cannot be asked."""
+    try:
+        return bound_in(get_address(home))
+    except DataflowError:
+        return {}
+
+
+def declared_project(found: Address) -> str:
+    """The project that project.yml declares, whichever one DATAFLOW_PROJECT names."""
+    if found.home is None or not os.environ.get("DATAFLOW_PROJECT"):
+        return found.project or ""
+    from opendataflow.project.load import read_addresses
+
+    return str(read_addresses(found.home)["project"])
+
+
+def existing(found: Address) -> LoopStore | None:
+    """The store, or None where nothing was applied yet."""
+    from opendataflow.store.open import SCHEMA_VERSION
+
+    if found.store.startswith("sqlite:///") and not os.path.exists(found.store.removeprefix("sqlite:///")):
+        return None
+    store = open_store(found.store, actor=own_name(), check=False)
+    if not store.has_tables():
+        store.close()
+        return None
+    store.check_schema(SCHEMA_VERSION)
+    if store.environment and found.environment is not None:
+        store.check_environment(found.environment)
+    return store
 
 
 def opened(found: Address | None = None, *, make: bool = False) -> LoopStore:

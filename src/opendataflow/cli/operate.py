@@ -4,21 +4,20 @@ import json
 import os
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from opendataflow.cli import completion
 from opendataflow.cli.opened import address, opened
 from opendataflow.cli.render import confirm, put, put_json, put_table, say
-from opendataflow.cli.runs import JobId, Json, env, logs, moment, runs, window
+from opendataflow.cli.runs import JobId, Json, env, logs, runs
 from opendataflow.errors import UsageError
 
 if TYPE_CHECKING:
-    from opendataflow.domain.job import JobStatus
     from opendataflow.project.address import Address
+    from opendataflow.runner.chosen import Chosen
     from opendataflow.store.loop import LoopStore
-    from opendataflow.store.operations import Key
 
 SAID = 20  # of many changes so many are named; --json names all
 CLEAN_PAUSE_SECONDS = 0.02  # between two batches: runners that wait for the store get their turn
@@ -62,19 +61,6 @@ Cascade = Annotated[
 AllDownstream = Annotated[
     bool, typer.Option("--all-downstream", help="Also whatever read the outputs, and so on, at once and in any case.")
 ]
-
-
-class Chosen(NamedTuple):
-    """What is to be done again, in which statuses, and what chose each."""
-
-    keys: list["Key"]
-    only: "frozenset[JobStatus] | None"
-    reasons: "dict[Key, str]"
-
-    def why(self, one: dict[str, Any]) -> str:
-        from opendataflow.store.operations import Key
-
-        return self.reasons.get(Key(one["project"], one["jobid"], one["dataid"]), "cascade" if one["cascade"] else "")
 
 
 def resubmit(
@@ -137,45 +123,16 @@ def _changed(one: dict[str, Any]) -> str:
 def choose(
     store: "LoopStore", found: "Address", job: str | None, dataids: list[str], failed: bool, since: str | None,
     until: str | None, all_runs: bool, outage: str | None,
-) -> Chosen:  # fmt: skip
-    """The dataids that these options mean, or raise UsageError."""
-    from opendataflow.domain.job import JobStatus
-    from opendataflow.store.operations import Key, find_failed, find_ran, get_project
-    from opendataflow.store.rows import utc_text
+) -> "Chosen":  # fmt: skip
+    """The dataids that these options mean, or raise UsageError; of an outage, its window is said."""
+    from opendataflow.runner.chosen import choose as choose_in
 
-    if sum((bool(dataids), failed or bool(since or until or all_runs), outage is not None)) > 1:
-        raise UsageError("give dataids, or --failed or --since, or --outage, not both")
-    if (until or all_runs) and not since:
-        raise UsageError("give the beginning of the window too: --since 2025-11-12T02:00, or --since 2h")
-    if job is not None:
-        store.get_job(job, project=found.project)
-    if not (dataids or failed or since or outage is not None):
-        whose = f" of {job}" if job else ""
-        raise UsageError(f"which dataids{whose}? give some, or --failed, or --outage 02:10..03:40")
-    if job is None:
-        project = get_project(store, found.project)
-    else:
-        project = store.get_job(job, project=found.project).project
-        if dataids:
-            return Chosen([Key(project, job, dataid) for dataid in dict.fromkeys(dataids)], None, {})
-    if outage is not None:
-        from opendataflow.store.recovery import find_outage
-
-        start, end = window(outage)
-        say(f"the outage: {utc_text(start)} to {utc_text(end)}")
-        reasons = find_outage(store, project=project, jobid=job, since=start, until=end)
-        return Chosen(list(reasons), frozenset(set(JobStatus) - {JobStatus.HOLD}), reasons)
-    is_failed = frozenset({JobStatus.FAILED})
-    if not since:
-        return Chosen(find_failed(store, project=project, jobid=job), is_failed, {})
-    start, end = moment(since), moment(until, end=True) if until else time.time()
-    if start > end:
-        raise UsageError(f"the window ends before it begins: {utc_text(start)} to {utc_text(end)}")
-    if all_runs:
-        ran = frozenset({JobStatus.COMPLETE, JobStatus.FAILED, JobStatus.RUNNING})
-        return Chosen(find_ran(store, project=project, jobid=job, since=start, until=end), ran, {})
-    keys = find_failed(store, project=project, jobid=job, since=utc_text(start), until=utc_text(end))
-    return Chosen(keys, is_failed, {})
+    chosen = choose_in(
+        store, found.project, job, dataids, failed=failed, since=since, until=until, all_runs=all_runs, outage=outage
+    )
+    if chosen.window:
+        say(f"the outage: {chosen.window[0]} to {chosen.window[1]}")
+    return chosen
 
 
 # Holding --------------------------------------------------------------------------------------------------------------

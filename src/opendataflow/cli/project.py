@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from opendataflow.cli.opened import bound_if_known
 from opendataflow.cli.render import put, put_json, say
 from opendataflow.errors import ConfigurationError
 
@@ -62,7 +63,7 @@ def check_project(
     from opendataflow.project.check import check_project as check
 
     home = _home(folder)
-    found = check(home, os.environ.get("DATAFLOW_ENV"))
+    found = check(home, os.environ.get("DATAFLOW_ENV"), bound=bound_if_known(home))
     errors = sum(one.severity == ERROR for one in found)
     if as_json:
         put_json({"errors": errors, "warnings": len(found) - errors, "problems": [asdict(one) for one in found]})

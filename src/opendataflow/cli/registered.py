@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opendataflow.cli import completion
-from opendataflow.cli.opened import address, opened, project_address
+from opendataflow.cli.opened import address, bound_in, opened, project_address
 from opendataflow.cli.render import put, put_json, put_table, say
 from opendataflow.errors import UsageError
 
@@ -272,7 +272,7 @@ def _add(section: str, name: str, given: Row, *, apply: bool) -> None:
 
     found = project_address()
     entry = {key: value for key, value in given.items() if value not in (None, [])}
-    add_to_project(found.home or "", found.environment or "", section, name, entry)
+    add_to_project(found.home or "", found.environment or "", section, name, entry, bound=bound_in(found))
     say(f"added {section[:-1]} {name} to {found.home}/project.yml" + ("" if apply else "; run `dataflow apply`"))
     if apply:
         from opendataflow.cli.state import apply as apply_now

@@ -40,6 +40,30 @@ def put_json(value: object) -> None:
     put(json.dumps(value, indent=2, default=str, ensure_ascii=False))
 
 
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def put_csv(names: Sequence[str], batches: Iterable[Sequence[Sequence[Any]]], *, safe: bool) -> None:
+    """Rows as CSV to stdout, batch by batch. `safe`: no text can be taken for a formula; numbers stay as they are."""
+    import csv
+    import io
+
+    def cell(value: Any) -> Any:
+        if safe and isinstance(value, str) and value.startswith(FORMULA):
+            return f"'{value}"
+        return value
+
+    sys.stdout.flush()
+    text = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8", errors="backslashreplace", newline="")
+    try:
+        writer = csv.writer(text, lineterminator="\n")  # None is an empty field
+        writer.writerow([cell(name) for name in names])
+        for rows in batches:
+            writer.writerows([cell(value) for value in row] for row in rows) if safe else writer.writerows(rows)
+    finally:
+        text.detach()  # flushes
+
+
 def put_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """A table; statuses in colour on a terminal, plain text elsewhere (rich honours NO_COLOR)."""
     from rich.box import SIMPLE_HEAD

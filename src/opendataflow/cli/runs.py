@@ -2,9 +2,7 @@
 
 import datetime
 import os
-import re
 import sys
-import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,72 +11,18 @@ from opendataflow.cli import completion
 from opendataflow.cli.opened import address, opened
 from opendataflow.cli.render import put, put_json, put_table, say
 from opendataflow.errors import UsageError
+from opendataflow.runner.moments import moment, window
 
 if TYPE_CHECKING:
     from opendataflow.store.loop import LoopStore
 
+__all__ = ["JobId", "Json", "env", "logs", "moment", "runs", "window"]
 COLUMNS = {
     "runid": "run", "jobid": "job", "dataid": "dataid", "attempt": "attempt", "status": "status", "forced": "",
     "claimed_at": "started", "seconds": "seconds", "exit_code": "exit", "message": "message",
 }  # fmt: skip
-_CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
-_AGO = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|w)")
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-
 Json = Annotated[bool, typer.Option("--json", help="For scripts.")]
 JobId = Annotated[str, typer.Argument(help="The job's id.", autocompletion=completion.jobs)]
-
-
-def moment(text: str, *, end: bool = False) -> float:
-    """Seconds since the epoch of `2h` (ago), a date or a time (UTC unless it says so); a date may mean its end."""
-    ago = _AGO.fullmatch(text.strip())
-    if ago is not None:
-        return time.time() - float(ago.group(1)) * _UNITS[ago.group(2)]
-    try:
-        at = datetime.datetime.fromisoformat(text.strip())
-    except ValueError:
-        told = f"{text!r} is not a time like 2025-11-12, 2025-11-12T02:10 or 2h (ago)"
-        raise UsageError(told) from None
-    if at.tzinfo is None:
-        at = at.replace(tzinfo=datetime.UTC)
-    is_date = len(text.strip()) <= len("2025-11-12")
-    return at.timestamp() + (86_399.999 if end and is_date else 0)
-
-
-def window(text: str) -> tuple[float, float]:
-    """Beginning and end of `02:10..03:40` (UTC; the latest that has begun), of two full times, or `02:10..now`."""
-    first, dots, last = (part.strip() for part in text.partition(".."))
-    if not (first and dots):
-        told = f"{text!r} is not a window like 02:10..03:40, 02:10..now or 2025-11-12T02:10..2025-11-12T03:40"
-        raise UsageError(told)
-    now = time.time()
-    is_clock = (_CLOCK.fullmatch(first) is not None, _CLOCK.fullmatch(last) is not None)
-    if is_clock == (False, True):
-        start = moment(first)
-        end = _at_clock(last, start)
-    elif is_clock[0]:
-        end = now if is_clock[1] or last in ("", "now") else moment(last, end=True)
-        start = _at_clock(first, end)
-        start -= _UNITS["d"] if start > end else 0
-        if is_clock[1]:  # its end may still lie ahead: whoever types it at 03:30 means this night
-            end = _at_clock(last, start)
-            end += _UNITS["d"] if end < start else 0  # 23:50..00:20
-    else:
-        start, end = moment(first), now if last in ("", "now") else moment(last, end=True)
-    if start > end:
-        raise UsageError(f"the window {text!r} ends before it begins")
-    if start > now:
-        raise UsageError(f"the window {text!r} has not begun yet")
-    return start, end
-
-
-def _at_clock(text: str, on: float) -> float:
-    """That time of day, on the day of the moment (UTC)."""
-    try:
-        at = datetime.time.fromisoformat(text if len(text.partition(":")[0]) == 2 else f"0{text}")
-    except ValueError:
-        raise UsageError(f"{text!r} is not a time of day like 02:10") from None
-    return datetime.datetime.combine(datetime.datetime.fromtimestamp(on, datetime.UTC), at, datetime.UTC).timestamp()
 
 
 def _utc(text: str | None) -> str | None:
@@ -96,11 +40,12 @@ def runs(
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
     as_json: Json = False,
 ) -> None:
-    """The latest runs, newest first; of everything, a job or a dataid.
+    """The latest runs, newest first; of everything, a job or a dataid. With --json, also the commit of their code.
 
     Examples: dataflow runs;  dataflow runs load_orders --status FAILED --since 2h
     """
     from opendataflow.domain.run import RunStatus
+    from opendataflow.store.git import commits_of
     from opendataflow.store.operations import NEWEST, Key, list_runs, runs_of_dataid
 
     if status is not None and status not in list(RunStatus):
@@ -114,8 +59,9 @@ def runs(
         listed = runs_of_dataid(store, Key(str(project), job, dataid), **wanted)
     else:
         listed, go_on = list_runs(store, project=project, jobid=job, **wanted)
+    commits = commits_of(store, [one["runid"] for one in listed])
     for one in listed:
-        one["seconds"] = _seconds(one)
+        one["seconds"], one["commit"] = _seconds(one), commits.get(one["runid"])
     if as_json:
         put_json(listed)
     else:

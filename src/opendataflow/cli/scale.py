@@ -1,8 +1,5 @@
 """How much runs at once, and who runs it: scale, pause, resume, workers."""
 
-import datetime
-import re
-import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,8 +7,9 @@ import typer
 from opendataflow.cli import completion
 from opendataflow.cli.opened import address, opened
 from opendataflow.cli.render import put_json, put_table, say
-from opendataflow.cli.runs import Json, moment
+from opendataflow.cli.runs import Json
 from opendataflow.errors import UsageError
+from opendataflow.runner.moments import end_of_pause
 
 if TYPE_CHECKING:
     from opendataflow.domain.job import Job
@@ -23,8 +21,6 @@ DEFAULT = "default"
 MOST = 1_000_000
 CHANGES = 20  # of a job's limits that are shown
 CONNECTION = "connection:"
-_FROM_NOW = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|w)")
-_CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 
 Reason = Annotated[str, typer.Option(help="Why, for those who wonder.")]
 JobOrAll = Annotated[
@@ -169,7 +165,7 @@ def pause(
     """
     from opendataflow.store.workers import pause as pause_in
 
-    end = _end(until) if until is not None else None
+    end = end_of_pause(until) if until is not None else None
     store, job = _target(what)
     told = pause_in(store, job, until=end, reason=reason)
     ends = f"until {told}, or `dataflow resume {what}`" if told else f"until `dataflow resume {what}`"
@@ -197,26 +193,6 @@ def _target(what: str) -> "tuple[LoopStore, Job | None]":
     found = address()
     store = opened(found)
     return store, None if what == ALL else store.get_job(what, project=found.project)
-
-
-def _end(text: str) -> float:
-    """Seconds since the epoch of the end of a pause; it must lie ahead."""
-    now = time.time()
-    if from_now := _FROM_NOW.fullmatch(text.strip()):
-        return 2 * now - moment(from_now.group())
-    if clock := _CLOCK.fullmatch(text.strip()):
-        at = datetime.datetime.fromtimestamp(now, datetime.UTC)
-        at = at.replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0)
-        return at.timestamp() + (86_400 if at.timestamp() <= now else 0)
-    try:
-        end = moment(text)
-    except UsageError:
-        raise UsageError(
-            f"{text!r} is not an end like 2h (from now), 06:30, 2025-11-12 or 2025-11-12T06:30 (UTC)"
-        ) from None
-    if end <= now:
-        raise UsageError(f"{text} is over already; give a time that lies ahead")
-    return end
 
 
 # Workers --------------------------------------------------------------------------------------------------------------

@@ -24,10 +24,11 @@ def serve(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Say where it listens as a JSON object.")] = False,
 ) -> int:
-    """Take in items of streams over HTTP: POST /v1/streams/PIPELINE, answered once they are durable on disk.
+    """Show the pages, answer the API under /v1, and take in items of streams, until it is told to stop.
 
-    Senders need the stream's token (`dataflow stream token PIPELINE`). Several servers, and `dataflow stream send`,
-    may write to one stream at the same time. SIGTERM lets what has come finish; then it exits 0.
+    While there is no admin, it prints a link that makes one: it works once, within a day. Senders of items need the
+    stream's token (`dataflow stream token PIPELINE`). Several servers, and `dataflow stream send`, may write to one
+    stream at the same time. SIGTERM lets what has come finish; then it exits 0.
 
     Examples: dataflow serve;  dataflow serve --port 9000;  dataflow serve --host 0.0.0.0 --json
     """
@@ -42,18 +43,27 @@ def serve(
         raise ConfigurationError(f"{error.name} is missing; pip install 'opendataflow[server]'") from None
     from opendataflow.cli.opened import address, opened
     from opendataflow.project.address import stream_folder
+    from opendataflow.store.login_links import make_first_link
 
     found = address()
-    opened(found).close()  # a store that does not fit is told here, and not to each sender
+    store = opened(found)  # a store that does not fit is told here, and not to each sender
     at = listen(host, port)
     url = f"http://{f'[{host}]' if ':' in host else host}:{at.getsockname()[1]}"
     if host not in LOCAL:
         say("this is plain HTTP: tokens and items can be read on the way; put a proxy with TLS in front of it")
 
+    base = f"/{root_path.strip('/')}" if root_path.strip("/") else ""
+    secret = make_first_link(store)
+    store.close()
+    link = f"{url}{base}/welcome/{secret}" if secret else None
+
     def ready() -> None:
-        put(json.dumps({"url": url, "project": found.project}) if as_json else f"listening at {url}")
+        told = {"url": url, "project": found.project, "admin_link": link}
+        put(json.dumps(told) if as_json else f"listening at {url}{base}")
+        if link and not as_json:
+            say(f"there is no admin yet; this link makes one, once, within a day:\n  {link}")
         typer.get_text_stream("stdout").flush()
 
     streams = Streams(lambda: opened(found), lambda project, slug: stream_folder(found, project, slug))
     context = Context(found, Stores(lambda: opened(found)), streams, is_secure=secure)
-    return run(make_app(context, project=found.project, root_path=root_path), at, ready)
+    return run(make_app(context, project=found.project, root_path=base), at, ready)

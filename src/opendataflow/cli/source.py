@@ -1,10 +1,8 @@
 """`dataflow source`: does a dataset's database answer, what is in it, and as which types will Spark see it?
 
-Everything goes over the connection that pipelines use, without Spark and without the store.
+Everything goes over the connection that pipelines use, without Spark.
 """
 
-import csv
-import io
 import json
 import os
 import time
@@ -12,14 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from opendataflow.cli import completion
-from opendataflow.cli.opened import address, opened
-from opendataflow.cli.render import put, put_json, put_table, say
+from opendataflow.cli import completion, source_bind
+from opendataflow.cli.opened import address, bound_in, opened
+from opendataflow.cli.render import put, put_csv, put_json, put_table, say
 from opendataflow.errors import UsageError
 
 if TYPE_CHECKING:
     from opendataflow.domain.dataset import Dataset
     from opendataflow.spark.spec import Place
+    from opendataflow.store.loop import LoopStore
 
 CELL = 40  # characters of a value that a table shows
 
@@ -29,7 +28,8 @@ DatasetId = Annotated[
 Dataid = Annotated[str | None, typer.Argument(help="Only the rows of this chunk.")]
 Json = Annotated[bool, typer.Option("--json", help="For scripts.")]
 
-source_app = typer.Typer(help="Databases that datasets are in: test, sample, schema.", no_args_is_help=True)
+source_app = typer.Typer(help="Where datasets are: bind, test, sample, schema, download.", no_args_is_help=True)
+source_bind.add_to(source_app)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -38,22 +38,20 @@ def add_to(app: typer.Typer) -> None:
 
 @source_app.command("test")
 def answers(dataset: DatasetId, as_json: Json = False) -> None:
-    """Connect to the dataset's database and see whether its table or query can be read.
+    """Connect to the dataset's database and see whether its table or query can be read; of files, whether they can.
 
     Exit: 0, or 1 with one sentence that says what is wrong: no route, wrong password, no such table, no permission.
 
     Example: dataflow source test crm
     """
-    from opendataflow.spark.sql_look import look_at
-
     declared, root = _find(dataset)
-    place = _place(declared, root, _any_dataid(declared))
-    told = {"dataset": declared.datasetid, **look_at(place, clock=time.monotonic)}
+    told = {"dataset": declared.datasetid, **_look(declared, root)}
     if as_json:
         put_json(told)
         return
     put(f"{declared.datasetid}  {told['address']}")
-    put(f"server: {told['server']}, connected in {told['connect_ms']} ms, answers in {told['answer_ms']} ms")
+    if declared.location is None:
+        put(f"server: {told['server']}, connected in {told['connect_ms']} ms, answers in {told['answer_ms']} ms")
     chunks = f", chunked by {told['partition_column']}" if told["partition_column"] else ""
     put(f"{told['what']}: {told['columns']} columns, can be read{chunks}")
 
@@ -76,14 +74,34 @@ def sample(
     if as_json:
         put_json([dict(zip(names, row, strict=True)) for row in found])
     elif as_csv:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(names)
-        writer.writerows(["" if value is None else value for value in row] for row in found)
-        put(text.getvalue().removesuffix("\n"))
+        put_csv(names, iter([found]), safe=False)
     else:
         put_table("", names, [[_cell(value) for value in row] for row in found])
         say(f"{len(found)} rows" if len(found) < rows or not rows else f"the first {rows} rows")
+
+
+@source_app.command()
+def download(
+    dataset: DatasetId,
+    dataid: Dataid = None,
+    safe: Annotated[
+        bool, typer.Option("--safe", help="For spreadsheets: texts that would be taken for a formula get a ' in front.")
+    ] = False,
+) -> None:
+    """All rows of a table or query, or of one chunk, as CSV; of files, those of all that is published. Row by row.
+
+    Examples: dataflow source download crm > crm.csv;  dataflow source download crm 2025-01-01 --safe
+    """
+    declared, root = _find(dataset)
+    if declared.location is not None:
+        from opendataflow.runner.source_files import all_rows_of
+
+        store, registered, root = _registered(declared)
+        put_csv(*all_rows_of(store, registered, dataid, root=root), safe=safe)
+        return
+    from opendataflow.spark.sql_look import all_rows
+
+    put_csv(*all_rows(_place(declared, root, dataid)), safe=safe)
 
 
 @source_app.command()
@@ -106,6 +124,17 @@ def schema(dataset: DatasetId, as_json: Json = False) -> None:
 
 
 # Which ----------------------------------------------------------------------------------------------------------------
+def _look(declared: "Dataset", root: str) -> dict[str, Any]:
+    if declared.location is not None:
+        from opendataflow.runner.source_files import look_at_files
+
+        store, registered, root = _registered(declared)
+        return look_at_files(store, registered, root=root)
+    from opendataflow.spark.sql_look import look_at
+
+    return look_at(_place(declared, root, _any_dataid(declared)), clock=time.monotonic)
+
+
 def _find(name: str) -> tuple["Dataset", str]:
     """The dataset as project.yml declares it now, applied or not, and its root; without a project.yml, the store's."""
     found = address()
@@ -116,7 +145,7 @@ def _find(name: str) -> tuple["Dataset", str]:
     from opendataflow.project.load import load_registration
     from opendataflow.project.source import suggestion
 
-    made = load_registration(found.home, found.environment or "")
+    made = load_registration(found.home, found.environment or "", bound=bound_in(found))
     known = {one.datasetid: one for one in made.datasets}
     declared = known.get(name) or known.get(name.removeprefix(f"{made.project}."))
     if declared is None:
@@ -189,14 +218,20 @@ def _rows(dataset: str, dataid: str | None, rows: int) -> tuple[list[str], list[
 
 def _preview(declared: "Dataset", dataid: str | None, rows: int) -> tuple[dict[str, str], list[dict[str, Any]]]:
     """Of files: what consumers read."""
-    from opendataflow.runner.preview import find_published, read_rows
+    from opendataflow.runner.source_files import first_rows_of
+
+    store, registered, root = _registered(declared)
+    told = first_rows_of(store, registered, dataid, rows, root=root)
+    return told.schema, told.rows
+
+
+def _registered(declared: "Dataset") -> "tuple[LoopStore, Dataset, str]":
+    """Files are read as the store knows them."""
     from opendataflow.store.published import find_dataset
 
     found = address()
     store = opened(found)
-    registered, root = find_dataset(store, declared.datasetid, project=found.project)
-    told = read_rows(registered, find_published(store, registered, dataid, root=root), rows=rows, columns=None)
-    return told.schema, told.rows
+    return store, *find_dataset(store, declared.datasetid, project=found.project)
 
 
 def _cell(value: Any) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opendataflow.cli import completion
-from opendataflow.cli.opened import address, opened, project_address
+from opendataflow.cli.opened import address, bound_in, existing, opened, project_address
 from opendataflow.cli.output import number_of
 from opendataflow.cli.paused import pause_of_all
 from opendataflow.cli.render import put, put_grid, put_json, put_table, say
@@ -39,8 +39,9 @@ def apply(
     from opendataflow.store.registry import plan
 
     found = project_address()
-    wanted = load_registration(found.home or "", found.environment or "")
-    store = opened(found, make=True)
+    store = existing(found)
+    wanted = load_registration(found.home or "", found.environment or "", bound=bound_in(found, store) if store else {})
+    store = store or opened(found, make=True)
     now = datetime.datetime.now(datetime.UTC)
     changes = (plan if dry_run else apply_to)(store, wanted, now=now)
     if as_json:
@@ -199,6 +200,8 @@ def why(
         put_json(told)
         return
     put(f"{job}/{dataid} is {told['status']}" + (f", {told['detail']}" if told["detail"] else ""))
+    if told["schedule"]:
+        put(f"schedule: {told['schedule']}")
     put_table(
         told["asked"],
         ("question", "answer", "evidence"),

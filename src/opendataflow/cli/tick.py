@@ -1,11 +1,13 @@
 """`dataflow tick`: what a scheduler calls."""
 
+import contextlib
 import json
 from typing import Annotated
 
 import typer
 
 from opendataflow.cli.render import put, put_json, say
+from opendataflow.errors import StoreUnavailable
 
 
 def add_to(app: typer.Typer) -> None:
@@ -32,6 +34,7 @@ def tick(
     from opendataflow.cli.opened import address, opened
     from opendataflow.cli.output import number_of
     from opendataflow.cli.paused import pause_of_all
+    from opendataflow.runner.alert_watch import look_once
     from opendataflow.runner.report import line
     from opendataflow.runner.supervise import Signals
     from opendataflow.runner.tick import make_all_due
@@ -67,6 +70,8 @@ def tick(
             put(json.dumps(fields))
         else:
             say(line(outcome))
+    with contextlib.suppress(StoreUnavailable):  # what ran, ran; the next one tells
+        look_once(store, found)
     store.close()
     guard.close()
     if signals.received is not None:

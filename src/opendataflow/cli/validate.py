@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from opendataflow.cli.opened import bound_if_known
 from opendataflow.cli.render import put, put_json, say
 from opendataflow.errors import ConfigurationError
 
@@ -45,7 +46,7 @@ def validate(
         raise ConfigurationError(
             f"found no {PROJECT_FILE} in this folder or above; `dataflow init DIR` makes a project"
         )
-    cases = find_cases(home, wanted or (), environment=os.environ.get("DATAFLOW_ENV"))
+    cases = find_cases(home, wanted or (), environment=os.environ.get("DATAFLOW_ENV"), bound=bound_if_known(home))
     outcomes: list[Outcome] = []
     with Validation(timeout_seconds=timeout or TIMEOUT_SECONDS) as validation:
         for outcome in validation.run_all(cases):

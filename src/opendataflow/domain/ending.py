@@ -59,7 +59,7 @@ def decide_end(claim: Claim, ending: Ending, *, again: bool) -> End:
         end = End(JobStatus.FAILED, RunStatus.FAILED, attempts, 0)
         if ending is Ending.GIVEN_UP:
             end.note = "its exit code is one that is not tried again" if claim.retries_max else ""
-        elif attempts <= claim.retries_max:
+        elif ending is not Ending.ABORTED and attempts <= claim.retries_max:
             end.retry_in = retry_pause(claim)
             end.note = f"attempt {attempts} of {claim.retries_max + 1}, next in {end.retry_in:.3g} s"
     if again and end.status in (JobStatus.COMPLETE, JobStatus.FAILED):

@@ -11,6 +11,7 @@ class Node(NamedTuple):
     name: str  # what a person calls it
     status: str = ""
     detail: str = ""
+    key: tuple[str, ...] = ()  # project, name, and the dataid of a chunk or of a job on one
 
 
 @dataclass(slots=True)
@@ -61,6 +62,13 @@ class Graph:
     def as_json(self) -> dict[str, Any]:
         edges = [{"from": source, "to": target, "map": label} for (source, target), label in self.edges.items()]
         return {
-            "root": self.root, "nodes": [node._asdict() for node in self.nodes.values()], "edges": edges,
+            "root": self.root, "nodes": [_told(node) for node in self.nodes.values()], "edges": edges,
             "left_out": self.cut,
         }  # fmt: skip
+
+
+def _told(node: Node) -> dict[str, Any]:
+    """Without what its id says already."""
+    told = node._asdict()
+    del told["key"]
+    return told

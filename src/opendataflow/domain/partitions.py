@@ -309,3 +309,29 @@ def dataids_within(scheme: object, start: datetime.datetime, end: datetime.datet
     if read.last is not None:
         last = min(last, read.last)
     return tuple(_written(read, place) for place in range(max(first, read.first), last + 1))
+
+
+# Axes -----------------------------------------------------------------------------------------------------------------
+Axis = _Scheme
+
+
+def find_axis(scheme: object | None, like: str | None) -> Axis | None:
+    """How dataids are counted: by the scheme, or without one by the way such a dataid is written; None: not at all."""
+    if scheme is not None:
+        return _read(scheme)
+    return _read_form(like) if like is not None else None
+
+
+def place_of(axis: Axis, dataid: str) -> int | None:
+    """The place of a dataid that is written as the axis writes it."""
+    return _place(axis, dataid)
+
+
+def dataid_at(axis: Axis, place: int) -> str:
+    """The dataid of a place that the axis can write."""
+    return _written(axis, place)
+
+
+def last_expected_place(axis: Axis, *, now: datetime.datetime) -> int:
+    """The place of the last dataid that should exist by now; one before the first when there is none, or no end."""
+    return _last_expected(axis, now, None)

@@ -1,6 +1,7 @@
 """What a project declares, ready to be registered in a store."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from opendataflow.domain.dataset import Dataset
 
@@ -39,3 +40,4 @@ class Registration(NamedTuple):
     datasets: tuple[Dataset, ...]
     jobs: tuple[JobSpec, ...]
     limits: tuple[tuple[str, int], ...] = ()  # of connections: how many runs at once, over all jobs
+    bound: Mapping[str, Mapping[str, Any]] | None = None  # what of it was bound in the store; None: nobody looked

@@ -46,6 +46,7 @@ class Ending(StrEnum):
     COMPLETE = "COMPLETE"
     FAILED = "FAILED"
     GIVEN_UP = "GIVEN_UP"  # failed with an exit code for which the job asks for no further attempt
+    ABORTED = "ABORTED"  # a person had it ended
     DIED = "DIED"  # the child was killed by a signal that nobody here sent
     HANDED_BACK = "HANDED_BACK"  # the runner was told to stop
 

@@ -4,6 +4,9 @@
 valid as long as project.yml has the same size and modification time, because every RunJob passes here. Where no
 project.yml says anything about stores, the original's dataflow.properties does; it is read each time, because what it
 gives holds a password.
+
+A folder that holds one version of a git project shares all of this with the other versions: its marker says where the
+state, the logs and the streams are.
 """
 
 import json
@@ -74,12 +77,15 @@ def get_address(*starts: str, passkey: str | None = None) -> Address:
         return Address(absolute_store(store, os.getcwd()), environment, project, None, work, streams=folder)
     known = _known_addresses(home)
     environments: dict[str, str] = known["environments"]
+    managed: dict[str, Any] = known.get("managed") or {}
     if environment is None:
-        environment = known["first"]
+        environment = managed.get("environment") or known["first"]
     if environment not in environments:
         raise ConfigurationError(
             f"DATAFLOW_ENV is {environment!r}; {home}/{PROJECT_FILE} has {', '.join(environments) or 'none'}"
         )
+    if not store and managed:
+        store = _store_of_managed(home, managed)
     if not store:
         properties = _properties_of(home, known)
         store = _store_of(properties, passkey) if properties is not None else expand(environments[environment])
@@ -87,6 +93,8 @@ def get_address(*starts: str, passkey: str | None = None) -> Address:
     openlineage = {name: expand(value) for name, value in told.items()} if told else None
     folder = environ.get("DATAFLOW_STREAMS") or expand(known.get("streams", {}).get(environment, ""))
     folder = os.path.join(home, os.path.expanduser(folder)) if folder else ""
+    if managed:
+        work, folder = managed["work"], environ.get("DATAFLOW_STREAMS") or managed["streams"]
     return Address(
         absolute_store(store, home), environment, project or known["project"], home, work, openlineage, folder
     )
@@ -121,6 +129,15 @@ def _properties_beside(home: str) -> str | None:
         return os.path.abspath(named)
     beside = os.path.join(home, PROPERTIES_FILE)
     return beside if os.path.isfile(beside) else None
+
+
+def _store_of_managed(home: str, managed: dict[str, Any]) -> str:
+    """The store that the version was put in place from."""
+    if managed["store"]:
+        return str(managed["store"])
+    if managed["managed_from"]:
+        return get_address(managed["managed_from"]).store
+    raise ConfigurationError(f"{home} is a version of a git project; set DATAFLOW_STORE to the address of its store")
 
 
 def _store_of(properties: str, passkey: str | None) -> str:
@@ -166,9 +183,13 @@ def _known_addresses(home: str) -> dict[str, Any]:
             return dict(known)
     except (OSError, ValueError, KeyError, TypeError):
         pass
+    from opendataflow.project.git import find_managed
     from opendataflow.project.load import read_addresses, read_project
 
     known = {"stamp": stamp, **read_addresses(home)}
+    managed = find_managed(home)
+    if managed is not None:
+        known["managed"] = managed._asdict()
     if asks_silence:
         environments = read_project(home)[1].environments.values()
         known["silent"] = not any("store" in one.model_fields_set for one in environments)

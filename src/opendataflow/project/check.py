@@ -13,8 +13,9 @@ from opendataflow.domain.registration import Registration
 from opendataflow.domain.tables import find_table
 from opendataflow.errors import ConfigurationError
 from opendataflow.project.address import PROJECT_FILE
+from opendataflow.project.git import base_of
 from opendataflow.project.inspect_code import Inspected, inspect_code
-from opendataflow.project.load import Loaded, read_addresses, read_registration
+from opendataflow.project.load import Bound, Loaded, read_addresses, read_registration
 from opendataflow.project.pipelines import SOURCES, SUFFIX
 from opendataflow.project.source import Path, suggestion
 
@@ -43,14 +44,14 @@ class Pipeline:
     engine: str | None
 
 
-def check_project(folder: str, environment: str | None = None) -> list[Problem]:
-    """Everything that is wrong, by file and line; errors as well as warnings."""
+def check_project(folder: str, environment: str | None = None, *, bound: Bound | None = None) -> list[Problem]:
+    """Everything that is wrong, by file and line; errors as well as warnings. `bound`: what was bound in the store."""
     try:
         environment = environment or read_addresses(folder)["first"]
     except ConfigurationError:
         environment = environment or "default"  # what is wrong is found again below
     try:
-        loaded = read_registration(folder, environment)
+        loaded = read_registration(folder, environment, bound=bound)
     except ConfigurationError as error:  # not even YAML
         place, _, message = str(error).removeprefix(f"{os.path.join(folder, PROJECT_FILE)}:").partition(": ")
         line = int(place) if place.isdecimal() else 1
@@ -72,7 +73,7 @@ class _Files:
     """What project.yml needs of the folder: sources, scripts and transformations."""
 
     def __init__(self, folder: str, loaded: Loaded) -> None:
-        self.folder, self.loaded = folder, loaded
+        self.folder, self.loaded, self.base = folder, loaded, base_of(folder)
         self.pipelines = list(_pipelines(loaded.source.data.get("pipelines")))
         self.code: dict[str, Inspected | None] = {}
         self.found: list[Problem] = []
@@ -105,13 +106,14 @@ class _Files:
             place = os.path.join(made.root, dataset.location or "")
             if at is None or not (dataset.location or "").startswith(f"{SOURCES}/") or "://" in place:
                 continue
-            if os.path.isfile(place) and os.access(place, os.R_OK):
+            brought = os.path.join(self.folder, os.path.relpath(place, self.base))  # with this version of a git project
+            if any(os.path.isfile(one) and os.access(one, os.R_OK) for one in (place, brought)):
                 continue
-            names = [name.removesuffix(SUFFIX) for name in _names(os.path.dirname(place)) if name.endswith(SUFFIX)]
+            names = [name.removesuffix(SUFFIX) for name in _names(os.path.dirname(brought)) if name.endswith(SUFFIX)]
             near = suggestion(dataset.datasetid, [*names, *declared])
             why = "cannot be read" if os.path.exists(place) else "is not there"
             step = near.removeprefix("; ") or f"put the file there, or declare {dataset.datasetid!r} under `datasets:`"
-            self._error_at(at, f"source {dataset.datasetid!r}: {os.path.relpath(place, self.folder)} {why}", step)
+            self._error_at(at, f"source {dataset.datasetid!r}: {os.path.relpath(place, self.base)} {why}", step)
 
     def _check_places(self, made: Registration) -> None:
         datasets = {one.datasetid: one for one in made.datasets}

@@ -12,7 +12,7 @@ import yaml
 from opendataflow.domain.registration import Registration
 from opendataflow.errors import ConfigurationError
 from opendataflow.project.address import PROJECT_FILE
-from opendataflow.project.load import load_registration
+from opendataflow.project.load import Bound, load_registration
 from opendataflow.project.source import Source
 
 BOM = "\ufeff"
@@ -21,7 +21,9 @@ _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]*(?: [A-Za-z0-9_][A-Za-z0-9_./
 _WORDS = ("null", "true", "false", "yes", "no", "on", "off", "y", "n")  # other readers of YAML take them for values
 
 
-def add_to_project(folder: str, environment: str, section: str, name: str, entry: dict[str, Any]) -> Registration:
+def add_to_project(
+    folder: str, environment: str, section: str, name: str, entry: dict[str, Any], *, bound: Bound | None = None
+) -> Registration:
     """Add the entry to `datasets:` or `jobs:` of the project.yml, or raise ConfigurationError and write nothing.
 
     The file is replaced at once, and only by one that loads as a whole; returns what it declares then.
@@ -36,7 +38,7 @@ def add_to_project(folder: str, environment: str, section: str, name: str, entry
     text = before.decode("utf-8")
     after = with_entry(text, section, name, entry, source=source)
     try:
-        made = load_registration(folder, environment, text=after)
+        made = load_registration(folder, environment, text=after, bound=bound)
     except ConfigurationError as error:
         raise ConfigurationError(f"{error}\nnothing was changed") from None
     replace_file(path, before, after.encode())

@@ -1,9 +1,15 @@
-"""The version of a project's folder, as git knows it."""
+"""The version of a project's folder: as git knows it, or as it was put there from a git project.
 
+A folder that holds one version of a git project has a marker, `.dataflow/version.json`, beside the project's files. It
+says which commit this is, and where the state, the logs and the data are that all versions share: they must not move
+from folder to folder with each commit.
+"""
+
+import json
 import os
-import subprocess
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+MARKER = os.path.join(".dataflow", "version.json")
 _SECONDS = 10.0
 
 
@@ -14,8 +20,47 @@ class Version(NamedTuple):
     dirty: bool | None = None
 
 
+class Managed(NamedTuple):
+    """What a version of a git project shares with the others."""
+
+    project: str
+    commit: str
+    shared: str  # what is relative in project.yml is below it
+    work: str  # logs and local records
+    environment: str
+    store: str | None = None  # None: its address holds a password, which is not written down
+    managed_from: str | None = None  # the folder whose project.yml names the store
+    streams: str = ""
+
+
+def find_managed(home: str) -> Managed | None:
+    """What the folder's marker says; None where there is none."""
+    try:
+        with open(os.path.join(home, MARKER), encoding="utf-8") as file:
+            told: dict[str, Any] = json.load(file)
+        return Managed(**told)
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def base_of(home: str) -> str:
+    """What a relative path of project.yml is below: the folder itself, or what all versions of a git project share."""
+    managed = find_managed(home)
+    return home if managed is None else managed.shared
+
+
+def write_marker(home: str, managed: Managed) -> None:
+    path = os.path.join(home, MARKER)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(managed._asdict(), file)
+
+
 def find_version(folder: str) -> Version:
-    """What git says of this folder; without git, or outside of it, nothing is known."""
+    """What is known of this folder; without git, or outside of it, nothing is."""
+    managed = find_managed(folder)
+    if managed is not None:
+        return Version(managed.commit, False)
     commit = _git(folder, "rev-parse", "--verify", "--quiet", "HEAD")
     if commit is None:
         return Version()
@@ -24,6 +69,8 @@ def find_version(folder: str) -> Version:
 
 
 def _git(folder: str, *args: str) -> str | None:
+    import subprocess
+
     # Asking must not change the repository: no lock for a refreshed index.
     env = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
     try:

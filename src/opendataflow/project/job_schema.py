@@ -1,6 +1,5 @@
 """The shape of jobs and pipelines in project.yml."""
 
-import re
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -16,6 +15,7 @@ from pydantic import (
 from opendataflow.domain.maps import PLAIN, canonical_map
 from opendataflow.errors import UsageError
 from opendataflow.project.check_schema import CheckEntry
+from opendataflow.project.notify_schema import Notify
 from opendataflow.project.source import suggestion
 from opendataflow.project.stream_schema import StreamEntry
 from opendataflow.project.values import MOST_BYTES, Duration, Filled, Setting, Strict, seconds
@@ -98,6 +98,7 @@ class BrakeEntry(_Strict):
 class _Runnable(_Strict):
     retries: Retries = Retries()
     brake: BrakeEntry | None = None
+    notify: Notify | None = None
     lease: Annotated[float, BeforeValidator(seconds), Field(ge=1)] = 60.0
     timeout: Duration | None = None
     concurrency: int | None = Field(default=None, ge=1, le=1_000_000)
@@ -141,12 +142,6 @@ def _transformation(name: str) -> str:
     return stem
 
 
-def _address_to_notify(address: str) -> str:
-    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:.|\$\{", address):
-        raise ValueError(f"{address!r} is not an address like mailto://ops@example.com")
-    return address
-
-
 Transformation = Annotated[str, AfterValidator(_transformation)]
 
 
@@ -162,7 +157,6 @@ class PipelineEntry(_Runnable):
     checks: list[CheckEntry] = []
     profile: bool = False
     replace: bool = False
-    notify: Annotated[list[Annotated[str, AfterValidator(_address_to_notify)]], BeforeValidator(_listed)] = []
     frequency: Filled | None = None
     cron: Filled | None = None
     timezone: Filled | None = None  # of `cron`

@@ -10,17 +10,19 @@ from opendataflow.domain.registration import JobSpec, LinkSpec, Registration
 from opendataflow.domain.tables import SQL
 from opendataflow.errors import ConfigurationError
 from opendataflow.project.check_schema import arrival_json, check_fit, checks_json
+from opendataflow.project.git import base_of
 from opendataflow.project.links import get_clock, get_link, job_spec, project_id
+from opendataflow.project.notify_schema import with_notify
 from opendataflow.project.pipelines import Undeclared, pipeline_job
 from opendataflow.project.problems import Problems
 from opendataflow.project.schema import DatasetEntry, JobEntry, ProjectFile, Spark
-from opendataflow.project.shape import Shaped, read_project, read_shape
+from opendataflow.project.shape import Bound, Shaped, read_project, read_shape
 from opendataflow.project.source import Path, Source
 from opendataflow.project.streams import with_streams
 from opendataflow.project.tables import check_tables, read_whole
 from opendataflow.project.whole import check_places, in_order, producers, with_schemes
 
-__all__ = ["Loaded", "load_registration", "project_id", "read_addresses", "read_project", "read_registration"]
+__all__ = ["Bound", "Loaded", "load_registration", "project_id", "read_addresses", "read_project", "read_registration"]
 
 
 class Loaded(NamedTuple):
@@ -45,23 +47,29 @@ def read_addresses(folder: str) -> dict[str, Any]:
     return found
 
 
-def load_registration(folder: str, environment: str, *, text: str | None = None) -> Registration:
+def load_registration(
+    folder: str, environment: str, *, text: str | None = None, bound: Bound | None = None
+) -> Registration:
     """Everything the project declares for this environment, checked as a whole; `text` stands for the file's.
 
-    All that is wrong is told in one ConfigurationError, a line each.
+    What it leaves open is taken from `bound`, what was bound in the store. All that is wrong is told in one
+    ConfigurationError, a line each.
     """
-    loaded = read_registration(folder, environment, text=text)
+    loaded = read_registration(folder, environment, text=text, bound=bound)
     if loaded.problems or loaded.registration is None:
         raise ConfigurationError(loaded.problems.text())
     return loaded.registration
 
 
-def read_registration(folder: str, environment: str, *, text: str | None = None) -> Loaded:
+def read_registration(folder: str, environment: str, *, text: str | None = None, bound: Bound | None = None) -> Loaded:
     """The same, with what is wrong beside what is right; only a text that is no YAML is a ConfigurationError."""
-    shaped = read_shape(folder, environment, text=text)
+    shaped = read_shape(folder, environment, text=text, bound=bound)
     if shaped.project is None:
         return Loaded(shaped.source, None, {}, shaped.problems)
-    return _Loading(shaped, shaped.project, folder, environment).run()
+    loaded = _Loading(shaped, shaped.project, folder, environment).run()
+    if loaded.registration is None or bound is None:
+        return loaded
+    return loaded._replace(registration=loaded.registration._replace(bound=bound))
 
 
 class _Loading:
@@ -78,14 +86,16 @@ class _Loading:
         declared = self.project.environments[self.environment]
         root = declared.root
         if "://" not in root:
-            root = os.path.normpath(os.path.join(self.folder, os.path.expanduser(root)))
+            root = os.path.normpath(os.path.join(base_of(self.folder), os.path.expanduser(root)))
         self._read_datasets()
         undeclared = Undeclared(self.source, self.me, self.datasets, frozenset(self.broken))
         destinations = self._find_destinations(undeclared)
         self._settle_tables(destinations)
         self._read_jobs()
         self._read_pipelines(undeclared, destinations, _spark(self.project.spark, declared.spark))
+        entries = {**self.project.jobs, **{one.slug: one for one in self.project.pipelines}}
         jobs = self._check_whole(undeclared, root)
+        jobs = with_notify(self.source, self.project.notify, entries, jobs, self.places, self.problems)
         made = Registration(
             self.me, self.project.name, root, self.folder, self.environment, tuple(self.datasets.values()), jobs,
             tuple({**self.project.limits, **declared.limits}.items()),

@@ -12,6 +12,7 @@ from opendataflow.domain.tables import REPLACE_TABLE
 from opendataflow.errors import UsageError
 from opendataflow.project.check_schema import ArrivalEntry, CheckEntry
 from opendataflow.project.job_schema import InputEntry, JobEntry, PipelineEntry
+from opendataflow.project.notify_schema import Notify
 from opendataflow.project.secrets import PREFIX, is_encrypted
 from opendataflow.project.source import suggestion
 from opendataflow.project.values import DatasetId, Filled, Id, Scalar, Strict, check_line, seconds
@@ -296,6 +297,7 @@ class ProjectFile(_Strict):
     jobs: dict[Id, JobEntry] = {}
     pipelines: list[PipelineEntry] = []
     limits: dict[Filled, Runs] = {}  # of connections, by name: live runs at once
+    notify: Notify | None = None  # of all jobs that say nothing else
 
     @field_validator("name")
     @classmethod

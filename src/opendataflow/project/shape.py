@@ -3,15 +3,18 @@
 import re
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
 from opendataflow.errors import ConfigurationError
+from opendataflow.project.notify_schema import LONG, SHORT
 from opendataflow.project.problems import Problems
 from opendataflow.project.schema import DatasetEntry, ProjectFile, with_variable
 from opendataflow.project.source import Path, Source, suggestion
+
+Bound = Mapping[str, Mapping[str, Any]]  # dataset → field → value: what was bound in the store
 
 
 class Shaped(NamedTuple):
@@ -36,15 +39,17 @@ def read_project(folder: str) -> tuple[Source, ProjectFile]:
     return source, project
 
 
-def read_shape(folder: str, environment: str, *, text: str | None = None) -> Shaped:
+def read_shape(folder: str, environment: str, *, text: str | None = None, bound: Bound | None = None) -> Shaped:
     """project.yml of this folder as this environment has it; what is out of shape is left out, and told.
 
-    `text` stands for what the file holds. A text that is no YAML is a ConfigurationError.
+    `text` stands for what the file holds. What it leaves open is taken from `bound`. A text that is no YAML is a
+    ConfigurationError.
     """
     source = Source(folder, text)
+    source.bound = {key: frozenset(fields) for key, fields in (bound or {}).items()}
     problems = Problems(source.file)
     sieve = _Sieve(source, {}, environment, problems)
-    sieve.data = _as_in(source, environment, sieve)
+    sieve.data = _as_in(source, environment, sieve, bound or {})
     project = sieve.run()
     if project is not None:
         if environment not in project.environments:
@@ -113,8 +118,8 @@ def _last_first(place: Path) -> int:
     return -place[1] if len(place) > 1 and isinstance(place[1], int) else 0
 
 
-def _as_in(source: Source, environment: str, sieve: _Sieve) -> dict[str, Any]:
-    """The file's data as this environment has it: its datasets, and variables filled in."""
+def _as_in(source: Source, environment: str, sieve: _Sieve, bound: Bound) -> dict[str, Any]:
+    """The file's data as this environment has it: its datasets, variables filled in, and what was bound."""
     data = dict(source.data)
     environments, datasets = data.get("environments"), data.get("datasets")
     if isinstance(environments, dict) and isinstance(here := environments.get(environment), dict):
@@ -132,22 +137,25 @@ def _as_in(source: Source, environment: str, sieve: _Sieve) -> dict[str, Any]:
         spark = data.pop("spark")
         with sieve.problems.kept():
             data["spark"] = source.filled(spark, ("spark",))
+    datasets = {} if datasets is None and bound else datasets
     if isinstance(datasets, dict):
         data["datasets"] = {}
-        for key, entry in datasets.items():
+        for key, entry in {**datasets, **{key: {} for key in bound if key not in datasets}}.items():
             sieve.broken.add(key)
             with sieve.problems.kept():
-                data["datasets"][key] = _dataset_here(source, key, entry)
+                data["datasets"][key] = _dataset_here(source, key, entry, bound.get(key, {}))
                 sieve.broken.discard(key)
     return data
 
 
-def _dataset_here(source: Source, datasetid: str, entry: Any) -> Any:
+def _dataset_here(source: Source, datasetid: str, entry: Any, bound: Mapping[str, Any]) -> Any:
     entry = {} if entry is None else entry
     if not isinstance(entry, dict):
         return entry
     whole = with_variable({**entry, **source.changes.get(datasetid, {})})
-    return {key: source.filled(value, ("datasets", datasetid, key)) for key, value in whole.items()}
+    filled = {key: source.filled(value, ("datasets", datasetid, key)) for key, value in whole.items()}
+    # A bound value is taken as it is: it names no variable of whoever applies the project.
+    return {**filled, **{key: value for key, value in bound.items() if filled.get(key) is None}}
 
 
 def not_declared(name: str, known: Iterable[str]) -> str:
@@ -169,7 +177,7 @@ def _check_changes(source: Source, project: ProjectFile, broken: set[str], probl
 # Errors ---------------------------------------------------------------------------------------------------------------
 def _explain(source: Source, error: Any, positions: list[int]) -> str:
     """One line for an error that pydantic found; `positions` are those of the pipelines in the file."""
-    path = tuple(part for part in error["loc"] if part != "[key]")
+    path = tuple(part for part in error["loc"] if part not in ("[key]", SHORT, LONG))
     if path[:1] == ("pipelines",) and len(path) > 1:
         path = ("pipelines", positions[path[1]], *path[2:])
     near = None

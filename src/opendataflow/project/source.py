@@ -7,7 +7,7 @@ else a value is the text that was written, so that 010, 1:30, no and 2025-01-01 
 import difflib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -78,6 +78,7 @@ class Source:
         self.data: dict[str, Any] = self.tree.value
         self.environment = ""
         self.changes: dict[str, dict[str, Any]] = {}  # what differs in this environment, by dataset
+        self.bound: Mapping[str, Collection[str]] = {}  # fields that were bound in the store, by dataset
 
     def _read(self) -> str:
         try:
@@ -119,6 +120,9 @@ class Source:
 
     def error(self, path: Path, message: str, *, near: Path | None = None) -> ConfigurationError:
         """An error about the key at this path; `near` is where to look, if elsewhere."""
+        bound = self.bound.get(str(path[1]), ()) if path[:1] == ("datasets",) and len(path) > 1 else ()
+        if bound and (len(path) == 2 or path[2] in bound):
+            message += f" ({', '.join(sorted(bound))} bound in the store: see `dataflow source list`)"
         path = self._written_at(path)
         line = self.line(path if near is None else self._written_at(near))
         return ConfigurationError(f"{self.file}:{line}: {shown_path(path)}{message}")

@@ -22,9 +22,12 @@ class Root(NamedTuple):
     name: str
 
 
-def blockers(store: LoopStore, *, project: str | None) -> list[dict[str, Any]]:
-    """The roots, the one that blocks most first: what it is, its dataids, what it blocks, the next step."""
-    facts = _Facts(store, project)
+def blockers(store: LoopStore, *, project: str | None, limit: int = LIMIT) -> list[dict[str, Any]]:
+    """The roots, the one that blocks most first: what it is, its dataids, what it blocks, the next step.
+
+    At most so many failed and so many blocked dataids are looked at.
+    """
+    facts = _Facts(store, project, limit)
     at_root: dict[Root, dict[Key, str]] = defaultdict(dict)
     blocked: dict[Root, dict[Key, None]] = defaultdict(dict)
     for key in facts.rows:
@@ -46,6 +49,7 @@ def _tell(
     dataids = [key[2] for key in causes]
     return {
         "cause": root.kind,
+        "project": root.project,
         "name": root.name,
         "dataids": dataids,
         "reason": next(iter(causes.values())),
@@ -86,15 +90,15 @@ def _fix(root: Root, dataids: list[str], can_scan: bool) -> str:
 class _Facts:
     """What the store says about everything that is not done, read in a few statements."""
 
-    def __init__(self, store: LoopStore, project: str | None) -> None:
+    def __init__(self, store: LoopStore, project: str | None, limit: int) -> None:
         self._store, self._project = store, project
         self.rows: dict[Key, Row] = {}
         for name in ("failed_rows", "blocked_rows"):
-            for row in self._read(name, limit=LIMIT):
+            for row in self._read(name, limit=limit):
                 self.rows[row[0], row[1], row[2]] = row
         self._running = {(row[0], row[1], row[2]): row for row in self._read("running_rows", now=store.time())}
         self._missing: dict[Key, list[Row]] = defaultdict(list)
-        for row in self._read("missing_inputs"):
+        for row in self._read("missing_inputs", limit=limit):
             self._missing[row[0], row[1], row[2]].append(row)
         self._paused = {(row[0], row[1]): row for row in self._read("paused_jobs")}
         self._closed = {(one.project, one.jobid): one for one in list_closed(store, project=project)}

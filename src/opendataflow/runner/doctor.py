@@ -5,6 +5,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from opendataflow.buckets.address import is_in_bucket
 from opendataflow.domain.registration import Registration
@@ -56,7 +57,21 @@ def examine(folder: str) -> Iterator[Finding]:
 def _declared(address: Address) -> Registration:
     from opendataflow.project.load import load_registration
 
-    return load_registration(address.home or "", address.environment or "")
+    return load_registration(address.home or "", address.environment or "", bound=_bound(address))
+
+
+def _bound(address: Address) -> dict[str, dict[str, Any]]:
+    """What was bound in the store; what is wrong with that one is told further down."""
+    from opendataflow.store.sources import bindings_of
+
+    try:
+        store = open_store(address.store, actor="doctor")
+    except DataflowError:
+        return {}
+    try:
+        return bindings_of(store, address.project or "")
+    finally:
+        store.close()
 
 
 def _modules(address: Address | None, wanted: Registration | None) -> list[str]:

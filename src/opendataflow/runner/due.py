@@ -2,10 +2,20 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
+from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.job import Job
 from opendataflow.store.loop import LoopStore
+
+if TYPE_CHECKING:
+    import datetime
+
+    from opendataflow.domain.clocks import Clock
+    from opendataflow.store.schedules import Schedule
+
+    Reading = tuple[Clock | None, datetime.datetime | None, str | None]
 
 _LENGTHS = {"daily": 10, "hourly": 13, "monthly": 7}  # of a dataid: as much of a UTC time as names its slot
 
@@ -22,24 +32,83 @@ def make_due(store: LoopStore, job: Job) -> None:
 def _open_slots(store: LoopStore, job: Job) -> None:
     import datetime
 
-    from opendataflow.domain.clocks import find_clock
-    from opendataflow.runner.slots import due_slots, slot_start
+    from opendataflow.runner.slots import due_slots
 
     now = datetime.datetime.fromtimestamp(store.clock(), datetime.UTC)
     for link in job.inputs:
         if link.dataset.clock is None:
             continue
-        name, _, zone = link.dataset.clock.partition(" @")
-        clock = find_clock(name, zone or None)
+        clock, after, last = read_clock(store, link.dataset)
         if clock is None:
             continue
-        last = store.latest_slot(link.dataset)
-        due = due_slots(clock, after=slot_start(clock, last) if last is not None else None, now=now)
+        due = due_slots(clock, after=after, now=now)
         if due:
             store.open_slots(link.dataset, [name for name, _ in due])
         latest = due[-1][0] if due else last
         if job.catchup == "latest" and latest is not None:
             store.skip_missed(job, latest)
+
+
+def read_clock(store: LoopStore, dataset: Dataset) -> "Reading":
+    """The clock, the moment after which its next slot begins (None: its current one is due), and its last slot."""
+    of_dataset = {"project": dataset.project, "datasetid": dataset.datasetid}
+
+    def latest(length: int | None) -> str | None:
+        if length is None:
+            return store.latest_slot(dataset)
+        rows = store.read("latest_of_form", {**of_dataset, "length": length}, file="registry")
+        return str(rows[0][0]) if rows else None
+
+    return _read(dataset, latest)
+
+
+def _read(dataset: Dataset, latest: Callable[[int | None], str | None]) -> "Reading":
+    from opendataflow.domain.clocks import find_clock
+    from opendataflow.domain.schedules import find_since, form
+    from opendataflow.runner.slots import slot_start
+
+    name, _, zone = (dataset.clock or "").partition(" @")
+    clock = find_clock(name, zone or None)
+    if clock is None:
+        return None, None, None
+    since = find_since(dataset)
+    last = latest(None if since is None else form(clock))
+    begun = slot_start(clock, last) if last is not None else None
+    return clock, max((one for one in (since, begun) if one is not None), default=None), last
+
+
+def begun_slots(dataset: Dataset, latest: Callable[[int | None], str | None], now: "datetime.datetime") -> list[str]:
+    """Slots of the clock that have begun and are not open: as `change_schedule` asks inside its transaction.
+
+    None of a clock that nobody has looked at yet: a new job does not begin by what it was never meant to do.
+    """
+    from opendataflow.runner.slots import due_slots
+
+    clock, after, _ = _read(dataset, latest)
+    if clock is None or after is None:
+        return []
+    return [name for name, _ in due_slots(clock, after=after, now=now)]
+
+
+def change_schedule(store: LoopStore, job: Job, clock: str | None, *, reason: str = "") -> "Schedule":
+    """Let the job go by this clock (None: as declared) from its next slot on; what has begun by now is due."""
+    from opendataflow.store.schedules import set_schedule
+
+    return set_schedule(store, job, clock, reason=reason, begun=begun_slots)
+
+
+def next_slot_of(store: LoopStore, job: Job) -> "tuple[str, datetime.datetime] | None":
+    """The slot that the job's clock opens next, and when; None for a job without a clock."""
+    import datetime
+
+    from opendataflow.runner.slots import next_slot
+
+    for link in job.inputs:
+        if link.dataset.clock is not None:
+            clock, after, _ = read_clock(store, link.dataset)
+            now = datetime.datetime.fromtimestamp(store.clock(), datetime.UTC)
+            return next_slot(clock, after=max(now, after or now)) if clock is not None else None
+    return None
 
 
 def _expect(store: LoopStore, job: Job) -> None:

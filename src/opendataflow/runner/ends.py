@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from opendataflow.domain.checks import ChecksFailed
 from opendataflow.domain.ending import ending_of
 from opendataflow.domain.run import Claim, Ending, Result
-from opendataflow.runner.supervise import ChildEnd, Exited, GivenBack, Killed, Lost, NotRun, Stopped, TimedOut
+from opendataflow.runner.supervise import Aborted, ChildEnd, Exited, GivenBack, Killed, Lost, NotRun, Stopped, TimedOut
 
 if TYPE_CHECKING:
     from opendataflow.domain.job import Job
@@ -35,6 +35,8 @@ def audit(job: "Job", work: "Work", claim: Claim, end: ChildEnd, locations: "Loc
             return Result(Ending.HANDED_BACK, 128 + number, f"handed back: the runner got signal {number}")
         case TimedOut(seconds):
             return Result(Ending.FAILED, None, f"it ran longer than its timeout of {seconds:g} s and was ended")
+        case Aborted(by):
+            return Result(Ending.ABORTED, None, f"aborted by {by}")
         case NotRun(reason):
             return Result(Ending.FAILED, None, f"it could not be started: {reason}")
         case Lost(reason) | GivenBack(reason):

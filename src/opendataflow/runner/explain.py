@@ -38,6 +38,7 @@ def explain(store: LoopStore, job: Job, dataid: str) -> dict[str, Any]:
         "dataid": dataid,
         "status": str(candidate.status),
         "detail": _detail(candidate, row, runs),
+        "schedule": _schedule(store, job),
         "asked": asked,
         "answers": answers,
         "last_refusal": json.loads(row["refusal"]) if row["refusal"] else None,
@@ -57,6 +58,15 @@ def _detail(candidate: Candidate, row: dict[str, Any], runs: list[dict[str, Any]
     if candidate.status is JobStatus.FAILED and runs:
         return str(runs[0]["message"])
     return f"since {row['modified']}"
+
+
+def _schedule(store: LoopStore, job: Job) -> str:
+    """By which clock it goes and who said so; empty for a job that goes by none."""
+    if not any(link.dataset.clock for link in job.inputs):
+        return ""
+    from opendataflow.store.schedules import schedule_of, told
+
+    return told(schedule_of(store, job))
 
 
 def _fix(job: Job, candidate: Candidate, verdict: Verdict | None) -> str:

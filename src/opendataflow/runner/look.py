@@ -53,6 +53,12 @@ def _masked(job: Job) -> Job:
     return job._replace(definition={**job.definition, "env": shown})
 
 
+def shown_items(job: Job) -> dict[str, str]:
+    """The job's own environment items; values that sound like secrets masked."""
+    extra = _masked(job).definition.get("env")
+    return {str(name): str(value) for name, value in extra.items()} if isinstance(extra, dict) else {}
+
+
 def _locations(job: Job, claim: Claim, inputs: tuple[Any, ...]) -> Locations:
     found: Locations = {}
     datasets = {link.dataset[:2]: link.dataset for link in job.inputs}

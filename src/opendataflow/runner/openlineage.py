@@ -32,7 +32,7 @@ QUEUE_BYTES = 32 * 1024 * 1024
 INPUTS = 200  # chunks of one run that are named; a rollup of a year is fine
 _ENDS = {
     Ending.COMPLETE: "COMPLETE", Ending.FAILED: "FAIL", Ending.GIVEN_UP: "FAIL", Ending.DIED: "FAIL",
-    Ending.HANDED_BACK: "ABORT",
+    Ending.HANDED_BACK: "ABORT", Ending.ABORTED: "ABORT",
 }  # fmt: skip
 _RUNS = uuid.UUID("6f9f7a44-6c3c-5d5e-9a52-0c5f4f1f6d10")
 

@@ -13,9 +13,11 @@ from opendataflow.domain.job import Candidate, Job
 from opendataflow.domain.questions import Items, Question, Verdict
 from opendataflow.domain.run import Claim, Finished, Owner, Result
 from opendataflow.errors import ConfigurationError, LeaseLost, StoreUnavailable
+from opendataflow.runner.aborts import Aborts
 from opendataflow.runner.ends import audit, exit_code
 from opendataflow.runner.environment import child_environment
 from opendataflow.runner.guard import Guard
+from opendataflow.runner.homes import keep_commit
 from opendataflow.runner.log import RunLog, Shown
 from opendataflow.runner.prepare import input_location, prepare
 from opendataflow.runner.processes import host_identity, start_time
@@ -101,6 +103,7 @@ class Runner:
         self.store, self.guard, self.signals, self.say = store, guard, signals, say
         self.work_folder, self.shown = work_folder, Shown(out_fd=out_fd, err_fd=err_fd)
         self.host = host_identity()
+        self.aborts = Aborts(store)
         self._ahead: list[Candidate] = []
         self._ahead_until = 0.0
         self._taken: Taken | None = None
@@ -294,6 +297,7 @@ class Runner:
         faults.point(faults.AFTER_CLAIM)
         if self.lineage is not None:
             self.lineage.started(job, taken.candidate, taken.claim)
+        keep_commit(self.store, job, taken.claim.runid)
         name = f"{taken.claim.runid}.log"
         path = os.path.join(self.work_folder, "logs", path_segment(job.jobid), name)
         return Flight(taken, RunLog(path, self.shown, secrets=tuple(passwords.values())))
@@ -370,6 +374,7 @@ class Runner:
             signals=self.signals, lease_seconds=flight.claim.lease_seconds, lease_from=flight.lease_from,
             renew=lambda: self.renew(flight), timeout_seconds=job.timeout_seconds,
             on_started=faults.when_running(),
+            find_abort=lambda now: self.aborts.look(now).get(flight.claim.runid),
         )  # fmt: skip
 
     def environment(self, job: Job, flight: "Flight", passwords: dict[tuple[str, str], str]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from opendataflow.project.address import Address
 from opendataflow.runner.due import make_due
 from opendataflow.runner.environment import find_passwords
 from opendataflow.runner.guard import Guard
+from opendataflow.runner.homes import is_left
 from opendataflow.runner.recover import recover_lost_runs, report_kept
 from opendataflow.runner.runjob import Outcome, Runner, Work
 from opendataflow.runner.supervise import Signals
@@ -44,7 +45,8 @@ class Session:
             openlineage=address.openlineage,
         )  # fmt: skip
         self.address, self.say, self.signals = address, say, signals
-        self._tidied_at = float("-inf")
+        self._tidied_at = self._looked_at = float("-inf")
+        self._is_left = False
         self.passwords = find_passwords(link.dataset for link in self.job.links)
 
     def tidy(self) -> None:
@@ -65,6 +67,13 @@ class Session:
             make_due(self.store, self.job)
         else:
             self._fold()
+
+    def is_left(self) -> bool:
+        """True when another version of the job's project is in place: who goes on with this one takes nothing more."""
+        if not self._is_left and time.monotonic() - self._looked_at >= TIDY_EVERY_SECONDS:
+            self._looked_at = time.monotonic()
+            self._is_left = is_left(self.store, self.job)
+        return self._is_left
 
     def get_work(self, args: list[str], *, asked: dict[str, Any] | None = None) -> Work:
         """What a run of the job does: its script with these arguments, or its pipeline, in the way that was asked."""
@@ -130,6 +139,7 @@ class Session:
             outcome = self.run(work, dataid=None, wait_seconds=wait_seconds, cwd=cwd, go_on=True)
             yield outcome
             stopped = outcome.exit_code in (5, 75) or self.signals.asked is not None or self.runner.guard.is_gone
+            stopped = stopped or self.is_left()
             if outcome.runid is None or (stopped and not self.runner.has_taken):
                 break  # what was already taken is run, or handed back, first
         number = self.signals.asked
@@ -150,7 +160,7 @@ class Session:
         from opendataflow.runner.warm import WarmRuns, drained
 
         warm = WarmRuns(self.runner, self.job, work, cwd=cwd, passwords=self.passwords)
-        take, why = drained(self.runner, self.job, self.tidy)
+        take, why = drained(self.runner, self.job, self.tidy, self.is_left)
         give_up = time.monotonic() + wait_seconds
         pause = 0.1
         while True:

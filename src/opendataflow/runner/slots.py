@@ -22,6 +22,7 @@ _SLOT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})(?:T([0-9]{2})(?::([0-9]{2}))?)
 SLACK = datetime.timedelta(hours=8)
 ONE_DAY = datetime.timedelta(days=1)
 ONE_SECOND = datetime.timedelta(seconds=1)
+_AHEAD = tuple(datetime.timedelta(days=days) for days in (0.05, 1.1, 40, 400, 3000))  # 29 February may be 8 years away
 
 
 def due_slots(
@@ -37,6 +38,15 @@ def due_slots(
     else:
         starts = [start for start in _starts(clock, after.astimezone(UTC), now) if after < start <= now]
     return [(slot_name(clock, start), start) for start in starts]
+
+
+def next_slot(clock: Clock, *, after: datetime.datetime) -> tuple[str, datetime.datetime] | None:
+    """Name and beginning of the first slot that begins after this moment; None when none comes in years."""
+    for ahead in _AHEAD:
+        found = due_slots(clock, after=after, now=after + ahead)
+        if found:
+            return found[0]
+    return None
 
 
 def slot_start(clock: Clock, name: str) -> datetime.datetime:

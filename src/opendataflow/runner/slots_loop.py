@@ -14,6 +14,7 @@ from opendataflow import faults
 from opendataflow.domain.ending import decide_end
 from opendataflow.domain.run import Claim, Finished
 from opendataflow.errors import LeaseLost, StoreUnavailable
+from opendataflow.runner.aborts import Aborts
 from opendataflow.runner.auditor import Auditor
 from opendataflow.runner.guard import Guard
 from opendataflow.runner.lanes import Lane, Lanes, Pick
@@ -46,6 +47,7 @@ class SlotsLoop:
             self._watch(slot)
         for fd in (signals.wake_fd, auditor.wake_fd):
             self._poll.register(fd, select.POLLIN)
+        self._aborts = Aborts(store)
         self.stop_taking = False
         self._away: StoreUnavailable | None = None
         self._away_since = 0.0
@@ -88,7 +90,10 @@ class SlotsLoop:
         """What ended is recorded and what can be claimed is started; True when something was done."""
         if self.signals.received is not None:
             self._end_all()
-        self._beat(time.monotonic())
+        now = time.monotonic()
+        self._beat(now)
+        if now >= self._aborts.next_at and self._away is None:
+            self._end_aborted(now)
         return self._settle()
 
     def wait(self, until: float, others: Sequence[int] = ()) -> None:
@@ -161,6 +166,14 @@ class SlotsLoop:
         for slot in self.slots:
             if slot.child is not None and not slot.is_auditing:
                 slot.child.stop(signal.SIGTERM)
+
+    def _end_aborted(self, now: float) -> None:
+        """What people want ended. A run whose child has ended already is as good as over, and stays as it ends."""
+        held = {slot.flight.claim.runid: slot for slot in self.slots if slot.flight is not None}
+        for runid, by in self._aborts.look(now).items() if held else ():
+            slot = held.get(runid)
+            if slot is not None and slot.child is not None and not slot.is_auditing:
+                slot.child.abort(by)
 
     # Leases -----------------------------------------------------------------------------------------------------------
     def _beat(self, now: float) -> None:

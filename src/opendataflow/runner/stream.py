@@ -180,7 +180,7 @@ class StreamRunner:
             raise StreamFailed("somebody killed the guard of its Spark child")
         if self._query.final:
             raise StreamFailed(self._query.final)
-        return self._signals.asked is not None
+        return self._signals.asked is not None or self._session.is_left()
 
     # A proposal -----------------------------------------------------------------------------------------------------
     def _answer(self) -> Iterator[Outcome]:

@@ -148,8 +148,8 @@ def stream_blockers(store: LoopStore, address: Address, *, project: str | None) 
         reason += f"; {one.blocked_by}" if one.blocked_by else ""
         cause = "STREAM_FAILED" if one.state == FAILED else "STREAM_LAGS"
         found.append({
-            "cause": cause, "name": one.stream, "dataids": [waiting], "reason": reason, "blocks": 0, "jobs": [],
-            "fix": one.fix,
+            "cause": cause, "project": one.project, "name": one.stream, "dataids": [waiting], "reason": reason,
+            "blocks": 0, "jobs": [], "fix": one.fix,
         })  # fmt: skip
     return found
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from opendataflow.errors import LeaseLost, StoreUnavailable
+from opendataflow.runner.aborts import LOOK_SECONDS
 from opendataflow.runner.guard import Ended, Guard, NotStarted, Started
 from opendataflow.runner.log import RunLog
 
@@ -37,6 +38,12 @@ class TimedOut(NamedTuple):
     seconds: float
 
 
+class Aborted(NamedTuple):
+    """A person wanted it ended."""
+
+    by: str
+
+
 class NotRun(NamedTuple):
     reason: str
 
@@ -53,7 +60,7 @@ class GivenBack(NamedTuple):
     reason: str
 
 
-ChildEnd = Exited | Killed | Stopped | TimedOut | NotRun | Lost | GivenBack
+ChildEnd = Exited | Killed | Stopped | TimedOut | Aborted | NotRun | Lost | GivenBack
 
 
 class Signals:
@@ -140,6 +147,10 @@ class Supervision:
         """Pass the runner's signal on, once."""
         self._end_for(Stopped(number), number, time.monotonic())
 
+    def abort(self, by: str) -> None:
+        """A person wants the run ended: the child is told, and has the usual time to obey."""
+        self._end_for(Aborted(by), signal.SIGTERM, time.monotonic())
+
     def _end_for(self, end: ChildEnd, number: int, now: float) -> None:
         if self._why_ended is None:
             self._why_ended = end
@@ -201,9 +212,11 @@ def supervise(
     renew: Callable[[], None],
     timeout_seconds: float | None,
     on_started: Callable[[], None] | None = None,
+    find_abort: Callable[[float], str | None] = lambda _now: None,
 ) -> ChildEnd:
     """Run the child to its end, however that comes about.
 
+    `find_abort` says who wants it ended, if anybody does; it is asked about once a second, first after one.
     `lease_from` is a moment (CLOCK_MONOTONIC) from which the lease surely holds; each `renew` that succeeds moves it.
     """
     child = Supervision(
@@ -216,8 +229,13 @@ def supervise(
     for fd in (guard.events_fd, guard.out_fd, guard.err_fd, signals.wake_fd):
         poll.register(fd, select.POLLIN)
     showing: set[int] = set()
+    look_at = time.monotonic() + LOOK_SECONDS
     while True:
         now = time.monotonic()
+        if now >= look_at:
+            if (by := find_abort(now)) is not None:
+                child.abort(by)
+            look_at = now + LOOK_SECONDS
         if signals.received is not None:
             child.stop(signals.received)
         child.look_at_the_clock(now)
@@ -231,7 +249,7 @@ def supervise(
         for fd in waiting - showing:
             poll.register(fd, select.POLLOUT)
         showing = waiting
-        wait = max(0.0, min(child.next_beat, child.wake_at, signals.wake_at) - time.monotonic())
+        wait = max(0.0, min(child.next_beat, child.wake_at, signals.wake_at, look_at) - time.monotonic())
         poll.poll(None if wait == float("inf") else wait * 1000 + 1)
         drain_wakeups(signals.wake_fd)
         log.shown.flush()

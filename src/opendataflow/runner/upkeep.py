@@ -5,6 +5,7 @@ only a change can bring is looked for when there was one. An idle worker is near
 """
 
 import datetime
+import os
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -12,7 +13,8 @@ from typing import Any
 from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.job import Job
 from opendataflow.project.address import Address
-from opendataflow.runner.due import make_due
+from opendataflow.runner.due import make_due, read_clock
+from opendataflow.runner.homes_here import Homes
 from opendataflow.runner.processes import host_identity
 from opendataflow.runner.recover import recover_lost_runs, report_kept
 from opendataflow.runner.tick import in_order
@@ -39,6 +41,7 @@ class Upkeep:
     ) -> None:
         self._store, self._address, self._only, self._say = store, address, only, say
         self._host = host_identity()
+        self._homes = Homes(store, say)
         self.jobs: list[Job] = []  # producers first
         self._registered: list[Any] = []
         self._waited_for: dict[str, list[Dataset]] = {}  # by project: those whose files arrive, or that are tables
@@ -95,12 +98,13 @@ class Upkeep:
     # The jobs -----------------------------------------------------------------------------------------------------
     def _look_at_registry(self) -> bool:
         found = self._read_registry()
-        if found == self._registered:
+        if found == self._registered and not self._homes.waits:
             return False
         self._registered = found
         store = self._store
         names = in_order(store, self._address.project)
-        self.jobs = [store.get_job(jobid, project=project) for project, jobid in names if self._only(jobid)]
+        jobs = [store.get_job(jobid, project=project) for project, jobid in names if self._only(jobid)]
+        self.jobs = self._homes.here(jobs)
         self._roots = {job.project: job.root for job in self.jobs}
         self._waited_for = {}
         for project in self._roots:
@@ -118,6 +122,8 @@ class Upkeep:
         project = self._address.project
         jobs = self._store.read("all_jobs", {"project": project}, file="overview")
         found: list[Any] = [jobs, self._store.read("all_links", {"project": project}, file="overview")]
+        homes = self._store.read("project_homes", {"project": project}, file="registry")
+        found.append([(*row, os.path.isdir(row[2])) for row in homes])
         for name in sorted({str(row[0]) for row in jobs}):
             for statement in ("jobs_of", "datasets_of"):
                 found.append(self._store.read(statement, {"project": name}, file="registry"))
@@ -144,6 +150,8 @@ class Upkeep:
             make_due(self._store, hand.job)
             hand.read(self._store)
             self.may_have_work = True
+            if hand.has_moved(now):
+                self._next_registry = 0.0  # nobody opens it: the job goes by another clock by now
 
     def _now(self) -> datetime.datetime:
         return datetime.datetime.fromtimestamp(self._store.clock(), datetime.UTC)
@@ -181,24 +189,17 @@ class _Hand:
     """A clock that a job reads, and the last of its slots that is open."""
 
     def __init__(self, store: LoopStore, job: Job, dataset: Dataset) -> None:
-        from opendataflow.domain.clocks import find_clock
-
-        name, _, zone = (dataset.clock or "").partition(" @")
-        self.job, self._dataset, self._clock = job, dataset, find_clock(name, zone or None)
-        self._last: datetime.datetime | None = None
+        self.job, self._dataset = job, dataset
         self.read(store)
 
     def read(self, store: LoopStore) -> None:
-        from opendataflow.runner.slots import slot_start
-
-        last = store.latest_slot(self._dataset)
-        self._last = slot_start(self._clock, last) if last is not None and self._clock is not None else None
+        self._clock, self._after, _ = read_clock(store, self._dataset)
 
     def has_moved(self, now: datetime.datetime) -> bool:
         """True when a slot has begun that is not open."""
         from opendataflow.runner.slots import due_slots
 
-        return self._clock is not None and bool(due_slots(self._clock, after=self._last, now=now))
+        return self._clock is not None and bool(due_slots(self._clock, after=self._after, now=now))
 
 
 def _hands(store: LoopStore, job: Job) -> Iterable[_Hand]:

@@ -21,6 +21,7 @@ from opendataflow.runner.runjob import Flight, Outcome, Runner, Taken, Work
 from opendataflow.runner.supervise import (
     GRACE_SECONDS,
     HELD_UP,
+    Aborted,
     ChildEnd,
     Exited,
     GivenBack,
@@ -190,7 +191,8 @@ class WarmRuns:
         for fd in log.shown.waiting():
             poll.register(fd, select.POLLOUT)
         beats = [min(run.next_beat, run.give_up_at) for run in self._runs.values()]
-        wait = max(0.0, min(self._kill_at, self._signals.wake_at, *beats) - time.monotonic())
+        moments = (self._kill_at, self._signals.wake_at, self._runner.aborts.next_at, *beats)
+        wait = max(0.0, min(moments) - time.monotonic())
         poll.poll(None if wait == float("inf") else wait * 1000 + 1)
         drain_wakeups(self._signals.wake_fd)
         events = self._guard.events()
@@ -219,6 +221,13 @@ class WarmRuns:
             for run in late:
                 # Of several in one Spark job it is not known which one takes so long.
                 run.why_ended = TimedOut(limit) if len(late) == 1 else self._blameless(f"took longer than {limit:g} s")
+            self._guard.signal(signal.SIGTERM)
+            self._kill_at = now + GRACE_SECONDS
+        aborts = self._runner.aborts.look(now)
+        aborted = [run for runid, run in self._runs.items() if runid in aborts and run.why_ended is None]
+        if aborted:  # the others of this child are handed back, and run again
+            for run in aborted:
+                run.why_ended = Aborted(aborts[run.flight.claim.runid])
             self._guard.signal(signal.SIGTERM)
             self._kill_at = now + GRACE_SECONDS
         if now >= self._kill_at:
@@ -333,12 +342,18 @@ class WarmRuns:
         return GivenBack(f"the Spark child {how} while it worked on {chunks} chunks; each is tried again alone")
 
 
-def drained(runner: Runner, job: Job, tidy: Callable[[], Any]) -> tuple[Take, list[Outcome]]:
-    """A `take` that claims whatever can be claimed; the list holds why it last could not."""
+def drained(
+    runner: Runner, job: Job, tidy: Callable[[], Any], is_left: Callable[[], bool]
+) -> tuple[Take, list[Outcome]]:
+    """A `take` that claims whatever can be claimed, until the version is left; the list holds why it last could not."""
     why: list[Outcome] = []
 
     def take(limit: int, anew: bool) -> list[Taken]:
         tidy()
+        if is_left():
+            told = "another version of its project is in place; nothing more was taken"
+            why[:] = [Outcome(0, "LEFT", job.jobid, None, told)]
+            return []
         taken: list[Taken] = []
         while len(taken) < limit:
             try:

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 from opendataflow.domain.job import Job
 from opendataflow.errors import ConfigurationError, SecretError, StoreUnavailable
 from opendataflow.project.address import Address
+from opendataflow.runner.alert_watch import Watch, tells_somebody
 from opendataflow.runner.auditor import Auditor
 from opendataflow.runner.brake import Brake, brake_settings
 from opendataflow.runner.environment import find_passwords
@@ -84,6 +85,7 @@ class Worker:
             ended=self._ended,
         )  # fmt: skip
         self._upkeep = Upkeep(store, address, only=self._is_mine, say=view.say)
+        self._alerts = Watch(self._open_store, address, say=view.say)
         self._jobs: dict[Key, Job] = {}
         self._brakes: dict[Key, Brake] = {}
         self._not_started: dict[Key, Outcome] = {}
@@ -192,6 +194,7 @@ class Worker:
     def close(self) -> None:
         """Leave nothing behind."""
         self._sparks.close()
+        self._alerts.close()
         self._auditor.close()
         try:
             if not self._loop.is_cut_off:
@@ -293,6 +296,8 @@ class Worker:
         lanes = [lane for job in self._upkeep.jobs if job.kind != "pipeline" and (lane := self._lane(job))]
         self._lanes.set(lanes)
         self._sparks.set(self._upkeep.jobs)
+        if tells_somebody(self._upkeep.jobs):
+            self._alerts.start()
         self._jobs = {job[:2]: job for job in self._upkeep.jobs}
         self._brakes = {key: brake for key, job in self._jobs.items() if (brake := self._brake_of(job))}
 

@@ -13,7 +13,7 @@ Pages lead to `GET /actions/resubmit?project=…&job=…&dataid=…`, which show
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 
 from opendataflow.project.address import Address
 from opendataflow.server.access import User
@@ -25,6 +25,19 @@ class Asked(BaseModel):
     """What an action is asked to do; fields of a form arrive as texts."""
 
     model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _is_text(cls, value: Any) -> Any:
+        """What no store can keep is refused here: a null character, half a character."""
+        for one in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(one, str) and ("\0" in one or _is_broken(one)):
+                raise ValueError("has a character that is none")
+        return value
+
+
+def _is_broken(text: str) -> bool:
+    return not text.isascii() and any("\ud800" <= one <= "\udfff" for one in text)
 
 
 _A = TypeVar("_A", bound=Asked)
@@ -67,6 +80,7 @@ class Done(NamedTuple):
     target: str  # what it was done to, for the record
     result: Any = None  # for scripts, JSON
     then: str = ""  # the page to go on with; empty: the one it came from
+    once: str = ""  # a secret that is shown this once, never in an address; one that starts with / is a page of ours
 
 
 class Action(NamedTuple, Generic[_A]):

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 
 from fastapi import FastAPI
@@ -10,27 +11,23 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from opendataflow import __version__
 from opendataflow.errors import DataflowError
-from opendataflow.server.access import NotSignedIn, open_to_all, owners
+from opendataflow.runner.alert_watch import Watch
+from opendataflow.server.access import Known, NotSignedIn, Viewer, ask_first, open_to_all, owners
 from opendataflow.server.api import ROUTERS as API
 from opendataflow.server.context import Context
+from opendataflow.server.edge import Edge
 from opendataflow.server.intake import Intake
 from opendataflow.server.openapi import describe
 from opendataflow.server.pages import ROUTERS as PAGES
+from opendataflow.server.passwords import Passwords
 from opendataflow.server.problems import answer_error, answer_http, answer_invalid
 from opendataflow.server.templates import STATIC
 
-HEADERS = (
-    (b"content-security-policy", b"default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; "
-                                 b"form-action 'self'; frame-ancestors 'none'"),
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"same-origin"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-)  # fmt: skip
+_LOG = logging.getLogger("opendataflow.server")
 
 
 def make_pages(context: Context, intake: Intake) -> FastAPI:
@@ -38,17 +35,21 @@ def make_pages(context: Context, intake: Intake) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        alerts = Watch(context.stores.open, context.address, say=_LOG.warning)
+        alerts.start()
         upkeep = [asyncio.create_task(one) for one in (context.streams.keep_up(), intake.watch())]
         yield
         for task in upkeep:
             task.cancel()
+        await asyncio.to_thread(alerts.close)
         await context.streams.close()
         context.stores.close()
 
     app = FastAPI(title="OpenDataFlow", version=__version__, lifespan=lifespan, openapi_url=None, docs_url=None)
     app.state.context = context
+    app.state.known, app.state.passwords = Known(), Passwords()
     app.add_route("/health", health, methods=["GET"])
-    app.add_route("/v1/openapi.json", description, methods=["GET"])
+    app.add_api_route("/v1/openapi.json", description, methods=["GET"], include_in_schema=False)
     app.routes.extend(intake.routes())
     for router in (*API, *PAGES):
         app.routes.extend(router.routes)
@@ -59,6 +60,7 @@ def make_pages(context: Context, intake: Intake) -> FastAPI:
     app.add_exception_handler(NotSignedIn, _to_login)
     app.add_exception_handler(Exception, answer_error)
     list(owners(app))  # a route without an owner is not served
+    ask_first(app)
     return app
 
 
@@ -67,6 +69,7 @@ def make_app(context: Context, *, project: str | None, root_path: str = "") -> A
     intake = Intake(context.streams, project)
     pages = make_pages(context, intake)
     base = root_path.rstrip("/")
+    edge = Edge(pages, base=base, is_secure=context.is_secure, changed=pages.state.known.forget)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if base and scope["type"] == "http":
@@ -76,15 +79,7 @@ def make_app(context: Context, *, project: str | None, root_path: str = "") -> A
         if intake.is_for(scope):
             await intake(scope, receive, send)
             return
-        if scope["type"] == "http":
-            scope = {**scope, "root_path": base, "path": base + scope["path"]}
-
-        async def with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *HEADERS]
-            await send(message)
-
-        await pages(scope, receive, with_headers)
+        await edge(scope, receive, send)
 
     return app
 
@@ -100,6 +95,5 @@ async def health(_request: Request) -> Response:
     return JSONResponse({"status": "ok", "version": __version__})
 
 
-@open_to_all
-async def description(request: Request) -> Response:
+async def description(request: Request, user: Viewer) -> Response:  # noqa: ARG001
     return JSONResponse(describe(request.app))

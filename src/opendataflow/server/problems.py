@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -14,6 +15,7 @@ from starlette.responses import Response
 from opendataflow.errors import DataflowError, Refused, StoreUnavailable, UsageError
 
 MEDIA_TYPE = "application/problem+json"
+_SECRET = re.compile(r"(/welcome/).*")  # what an address must not tell the log
 _LOG = logging.getLogger("opendataflow.server")
 
 
@@ -67,5 +69,6 @@ async def answer_error(request: Request, error: Exception) -> Response:
             return _answer(request, 409, str(error))
         case DataflowError():
             return _answer(request, 500, str(error))
-    _LOG.error("%s %s: %s: %s", request.method, request.url.path, type(error).__name__, error, exc_info=error)
+    path = _SECRET.sub(r"\1…", request.url.path)
+    _LOG.error("%s %s: %s: %s", request.method, path, type(error).__name__, error, exc_info=error)
     return _answer(request, 500, "an internal error; see the server's log")

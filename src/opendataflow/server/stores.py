@@ -10,6 +10,7 @@ from opendataflow.errors import StoreUnavailable
 from opendataflow.store.loop import LoopStore
 
 THREADS = 4
+CLOSE_SECONDS = 10.0
 
 _T = TypeVar("_T")
 
@@ -18,10 +19,9 @@ class Stores:
     """Asks the store in threads, so that one slow question holds up no other request."""
 
     def __init__(self, open_store: Callable[[], LoopStore]) -> None:
-        self._open = open_store
+        self.open = open_store
         self._threads = ThreadPoolExecutor(THREADS, "pages")
         self._of_thread = threading.local()
-        self._all: list[LoopStore] = []
 
     async def ask(self, question: Callable[[LoopStore], _T], *, actor: str | None = None) -> _T:
         """The answer to a question, or the outcome of an action, which the history records under the actor's name."""
@@ -30,20 +30,27 @@ class Stores:
     def _answer(self, question: Callable[[LoopStore], _T], actor: str | None) -> _T:
         store: LoopStore | None = getattr(self._of_thread, "store", None)
         if store is None:
-            store = self._of_thread.store = self._open()
-            self._all.append(store)
-        own, store.actor = store.actor, actor or store.actor
+            store = self._of_thread.store = self.open()
+            self._of_thread.name = store.actor
         try:
+            signed = actor or self._of_thread.name
+            if store.actor != signed:
+                store.sign(signed)
             return question(store)
         except StoreUnavailable:
             self._of_thread.store = None
-            self._all.remove(store)
             store.close()
             raise
-        finally:
-            store.actor = own
 
     def close(self) -> None:
+        """Let the connections go, each in its own thread: SQLite asks for that."""
+        all_here = threading.Barrier(THREADS)
+        for _ in range(THREADS):
+            self._threads.submit(self._close_own, all_here)
         self._threads.shutdown()
-        for store in self._all:
+
+    def _close_own(self, all_here: threading.Barrier) -> None:
+        all_here.wait(CLOSE_SECONDS)  # so that no thread comes twice
+        store: LoopStore | None = getattr(self._of_thread, "store", None)
+        if store is not None:
             store.close()

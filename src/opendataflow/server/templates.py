@@ -2,6 +2,7 @@
 
 import datetime
 import hashlib
+import hmac
 import json
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ STATIC = FOLDER / "static"
 NAVIGATION = (
     ("/", "Overview"), ("/datasets", "Datasets"), ("/jobs", "Jobs"), ("/runs", "Runs"), ("/lineage", "Lineage"),
     ("/streams", "Streams"), ("/sources", "Sources"), ("/projects", "Projects"), ("/workers", "Workers"),
+    ("/alerts", "Alerts"),
 )  # fmt: skip
 
 
@@ -76,13 +78,44 @@ def render(request: Request, name: str, *, user: User | None, status: int = 200,
         return f"{base}{path}" + (f"?{urlencode(told, doseq=True)}" if told else "")
 
     text = _ENVIRONMENT.get_template(name).render(
-        request=request, user=user, url=url, here=request.url.path.removeprefix(base) or "/", **facts
+        request=request,
+        user=user,
+        url=url,
+        here=request.url.path.removeprefix(base) or "/",
+        said=_said(request, user),
+        **facts,
     )
     mark = f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
     headers = {"ETag": mark, "Cache-Control": "no-cache, private"}
     if request.headers.get("if-none-match") == mark and status == 200:
         return Response(status_code=304, headers=headers)
     return Response(text, status, headers=headers, media_type="text/html")
+
+
+def with_said(path: str, user: User, text: str) -> str:
+    """The address of a page that says this at its top, once."""
+    mark = "&" if "?" in path else "?"
+    return f"{path}{mark}{urlencode({'said': f'{_mark(user, text)} {text}'})}"
+
+
+def _said(request: Request, user: User | None) -> str:
+    """What the page is to say; nothing, where the address was not made for this session: others make addresses, too."""
+    mark, _, text = request.query_params.get("said", "").partition(" ")
+    is_ours = user is not None and user.csrf != "" and hmac.compare_digest(mark.encode(), _mark(user, text).encode())
+    return text if is_ours else ""
+
+
+def _mark(user: User, text: str) -> str:
+    return hmac.new(user.csrf.encode(), text.encode("utf-8", "replace"), hashlib.sha256).hexdigest()[:16]
+
+
+def private(answer: Response) -> Response:
+    """Nobody keeps this page, and where it leads to is not told where it was."""
+    answer.headers["Cache-Control"] = "no-store"
+    answer.headers["Referrer-Policy"] = "no-referrer"
+    if "ETag" in answer.headers:
+        del answer.headers["ETag"]
+    return answer
 
 
 def as_json(value: Any) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from opendataflow.errors import UsageError
-from opendataflow.project.load import load_registration, read_addresses
+from opendataflow.project.load import Bound, load_registration, read_addresses
 from opendataflow.project.source import suggestion
 
 FOLDER = "pipelines"
@@ -33,12 +33,16 @@ class Case:
         return f"{FOLDER}/{self.slug}/{self.name}.py"
 
 
-def find_cases(home: str, wanted: Sequence[str] = (), *, environment: str | None = None) -> list[Case]:
+def find_cases(
+    home: str, wanted: Sequence[str] = (), *, environment: str | None = None, bound: Bound | None = None
+) -> list[Case]:
     """The cases of a project, or those that are named: `slug`, `slug.name` or the path of a file.
+
+    `bound` is what was bound to its datasets in a store.
 
     UsageError for a name that is none, ConfigurationError when project.yml is not right.
     """
-    registration = load_registration(home, environment or read_addresses(home)["first"])
+    registration = load_registration(home, environment or read_addresses(home)["first"], bound=bound)
     pipelines = {job.jobid: json.loads(job.definition) for job in registration.jobs if job.kind == "pipeline"}
     cases = [case for slug, definition in pipelines.items() for case in _cases(home, slug, definition)]
     if not wanted:

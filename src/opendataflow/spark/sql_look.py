@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from opendataflow.spark.spec import Database, Place
 from opendataflow.spark.sql_describe import describe
 from opendataflow.spark.sql_scan import read_rows
 
+_AT_ONCE = 10_000  # rows as Python's values
 _LIMITED = ("postgresql", "sqlite", "bigquery")  # others may have another word for LIMIT
 _ARROW = {
     "boolean": pa.bool_(), "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(),
@@ -78,6 +79,21 @@ def first_rows(place: Place, rows: int) -> tuple[list[str], list[list[Any]]]:
         if len(found) >= rows:
             break
     return [column.name for column in scan.columns], found[:rows]
+
+
+def all_rows(place: Place) -> tuple[list[str], Iterator[list[tuple[Any, ...]]]]:
+    """The names of its columns, and all of its rows batch by batch, as the database gives them."""
+    scan = describe(place)
+    target = pa.schema([(column.name, _arrow_type(column.spark_type)) for column in scan.columns])
+    scan = dataclasses.replace(scan, target=target)
+
+    def batches() -> Iterator[list[tuple[Any, ...]]]:
+        for batch in read_rows(scan, scan.select()):
+            for start in range(0, batch.num_rows, _AT_ONCE):
+                part = batch.slice(start, _AT_ONCE)
+                yield list(zip(*([_plain(one) for one in column.to_pylist()] for column in part.columns), strict=True))
+
+    return [column.name for column in scan.columns], batches()
 
 
 def _arrow_type(spark_type: str) -> pa.DataType:

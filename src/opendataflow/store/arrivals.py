@@ -29,8 +29,8 @@ def open_chunks(store: LoopStore, dataset: Dataset, dataids: Iterable[str]) -> N
     wanted = [{**of_dataset, "dataid": dataid, "now": now} for dataid in dataids]
 
     def change() -> None:
-        with store.transaction() as tx:
-            tx.run_many("open_slot", wanted)
+        with store.transaction(file=FILE) as tx:
+            tx.run_many("open_chunk", wanted)
 
     store.again(change)
 

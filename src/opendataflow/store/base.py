@@ -66,6 +66,10 @@ class BaseStore(ABC):
         """A moment by the clock that leases use, in the form that statements take."""
         return utc_text(self.clock() + seconds_from_now)
 
+    def sign(self, actor: str) -> None:
+        """What is done from now on is recorded under this name."""
+        self.actor = actor
+
     @abstractmethod
     def close(self) -> None:
         """Let the connection go."""
@@ -85,6 +89,17 @@ class BaseStore(ABC):
     def news_fd(self) -> int | None:
         """What becomes readable when there is news, for a caller with a select of its own; None where nothing does."""
         return None
+
+    @abstractmethod
+    def hears_of_aborts(self) -> bool:
+        """True when somebody may have asked for the end of a run since the last call; the first one is, and costs most.
+
+        Without a round trip otherwise: for those who have runs under way, about once a second.
+        """
+
+    def find_aborts(self) -> dict[int, str]:
+        """The runs that are to be ended, and who asked for it."""
+        return {int(runid): str(by) for runid, by in self.read("aborts", {}, file="requests")}
 
     def again(self, action: Callable[[], _T]) -> _T:
         """Do it; where transactions can clash, once more after a clash."""

@@ -20,10 +20,13 @@ class _Names:
         self._project = project
         self.makers: dict[tuple[str, str], tuple[str, str]] = {}
         self.sides: dict[tuple[str, str], list[tuple[str, str, str, str]]] = {}
+        self.readers: dict[tuple[str, str], list[tuple[tuple[str, str], str]]] = {}
         links = store.read("links", {"project": None}, file="listing")
         for owner, jobid, itemtype, dataset_project, datasetid, map_ in links:
             if itemtype == "OUT":
                 self.makers[dataset_project, datasetid] = (owner, jobid)
+            else:
+                self.readers.setdefault((dataset_project, datasetid), []).append(((owner, jobid), map_))
             self.sides.setdefault((owner, jobid), []).append((itemtype, dataset_project, datasetid, map_))
 
     def shown(self, project: str, name: str) -> str:
@@ -31,42 +34,91 @@ class _Names:
 
 
 # As declared ----------------------------------------------------------------------------------------------------------
-def dataset_lineage(store: LoopStore, dataset: Dataset) -> Graph:
-    """All datasets and jobs before and after this one, as they are registered."""
+def dataset_lineage(store: LoopStore, dataset: Dataset, *, depth: int | None = None, limit: int | None = None) -> Graph:
+    """All datasets and jobs before and after this one, as they are registered; or so many steps of them, or nodes."""
     names = _Names(store, dataset.project)
     graph = Graph(_dataset_id(dataset.project, dataset.datasetid))
+    graph.add(_dataset_node(names, (dataset.project, dataset.datasetid)))
     for upstream in (True, False):
         queue = [(dataset.project, dataset.datasetid)]
         seen = set(queue)
-        while queue:
-            found = _declared_step(graph, names, queue.pop(0), upstream=upstream)
-            queue += [one for one in found if one not in seen]
-            seen.update(found)
+        steps = 0
+        while queue and (depth is None or steps < depth):
+            found = [one for key in queue for one in _declared_step(graph, names, key, upstream=upstream, limit=limit)]
+            queue = list(dict.fromkeys(one for one in found if one not in seen))
+            seen.update(queue)
+            steps += 1
     return graph
 
 
-def _declared_step(graph: Graph, names: _Names, key: tuple[str, str], *, upstream: bool) -> list[tuple[str, str]]:
+def project_lineage(store: LoopStore, project: str, *, limit: int) -> Graph:
+    """All datasets and jobs of a project, and what else they read, as registered; no more nodes than so many."""
+    names = _Names(store, project)
+    graph = Graph("")
+    for owner, jobid in names.sides:
+        if owner != project:
+            continue
+        for upstream in (True, False):
+            _link_job(graph, names, (owner, jobid), upstream=upstream, limit=limit)
+    for line in store.read("dataset_names", {}, file="published"):
+        key = (str(line[0]), str(line[1]))
+        if key[0] == project:
+            _add(graph, _dataset_node(names, key), limit)
+    return graph
+
+
+def _declared_step(
+    graph: Graph, names: _Names, key: tuple[str, str], *, upstream: bool, limit: int | None
+) -> list[tuple[str, str]]:
     here = _dataset_id(*key)
-    graph.add(Node(here, "dataset", names.shown(*key)))
     if upstream:
         maker = names.makers.get(key)
         jobs = [(maker, "")] if maker is not None else []
     else:
-        jobs = [(job, map_) for job, sides in names.sides.items() for side, *of, map_ in sides
-                if side == "IN" and tuple(of) == key]  # fmt: skip
+        jobs = names.readers.get(key, [])
     found = []
     for job, map_ in jobs:
-        node = f"job {job[0]}.{job[1]}"
-        graph.add(Node(node, "job", names.shown(*job)))
-        graph.link(*((node, here) if upstream else (here, node)), map_)
-        for side, owner, datasetid, other_map in names.sides[job]:
-            if side != ("IN" if upstream else "OUT"):
-                continue
-            other = _dataset_id(owner, datasetid)
-            graph.add(Node(other, "dataset", names.shown(owner, datasetid)))
-            graph.link(*((other, node) if upstream else (node, other)), other_map if upstream else "")
+        node = _declared_job(names, job)
+        if not _add(graph, node, limit):
+            continue
+        graph.link(*((node.id, here) if upstream else (here, node.id)), map_)
+        found += _link_job(graph, names, job, upstream=upstream, limit=limit)
+    return found
+
+
+def _link_job(
+    graph: Graph, names: _Names, job: tuple[str, str], *, upstream: bool, limit: int | None
+) -> list[tuple[str, str]]:
+    """The job with what it reads, or what it makes."""
+    node = _declared_job(names, job)
+    if not _add(graph, node, limit):
+        return []
+    found = []
+    for side, owner, datasetid, map_ in names.sides[job]:
+        if side != ("IN" if upstream else "OUT"):
+            continue
+        other = _dataset_node(names, (owner, datasetid))
+        if _add(graph, other, limit):
+            graph.link(*((other.id, node.id) if upstream else (node.id, other.id)), map_ if upstream else "")
             found.append((owner, datasetid))
     return found
+
+
+def _add(graph: Graph, node: Node, limit: int | None) -> bool:
+    """True when it is in the graph now."""
+    if node.id not in graph.nodes and limit is not None and len(graph.nodes) >= limit:
+        graph.cut += 1
+        return False
+    graph.add(node)
+    return True
+
+
+def _declared_job(names: _Names, job: tuple[str, str]) -> Node:
+    return Node(f"job {job[0]}.{job[1]}", "job", names.shown(*job), key=job)
+
+
+def _dataset_node(names: _Names, key: tuple[str, str]) -> Node:
+    return Node(_dataset_id(*key), "dataset", names.shown(*key), key=key)
 
 
 def _dataset_id(project: str, datasetid: str) -> str:
@@ -156,7 +208,7 @@ def _chunk_node(store: LoopStore, names: _Names, chunk: tuple[str, str, str]) ->
     status, version, rows_of = rows[0] if rows else ("PENDING", None, None)
     told = ["" if version is None else f"version {version}", "" if rows_of is None else f"{rows_of:,} rows"]
     name = f"{names.shown(chunk[0], chunk[1])}/{chunk[2]}"
-    return Node(_chunk_id(*chunk), "chunk", name, str(status), ", ".join(one for one in told if one))
+    return Node(_chunk_id(*chunk), "chunk", name, str(status), ", ".join(one for one in told if one), chunk)
 
 
 def _job_node(store: LoopStore, names: _Names, key: Key) -> Node:
@@ -164,4 +216,4 @@ def _job_node(store: LoopStore, names: _Names, key: Key) -> Node:
     status, runid = rows[0] if rows else ("PENDING", None)
     name = f"{names.shown(key.project, key.jobid)}/{key.dataid}"
     detail = "" if runid is None else f"run {runid}"
-    return Node(f"job {key.project}.{key.jobid}/{key.dataid}", "job", name, str(status), detail)
+    return Node(f"job {key.project}.{key.jobid}/{key.dataid}", "job", name, str(status), detail, tuple(key))

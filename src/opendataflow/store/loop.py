@@ -102,17 +102,22 @@ class LoopStore(BaseStore):
 
     def open_slots(self, dataset: Dataset, names: Iterable[str]) -> int:
         """Declare slots of a clock READY; those that are there stay as they are. Returns how many are new."""
-        of_dataset = {"project": dataset.project, "datasetid": dataset.datasetid}
-        opened = 0
         with self.transaction() as tx:
             tx.run("freeze_chunks", {})
-            readers = tx.rows("readers_of_clock", of_dataset)
-            for name in names:
-                if not tx.run("open_slot", {**of_dataset, "dataid": name, "now": self.time()}):
-                    continue
-                opened += 1
-                for project, jobid in readers:  # other inputs may have been there before the slot began
-                    tx.run("recount", {"project": project, "jobid": jobid, "dataid": name})
+            return self.open_slots_in(tx, dataset, names)
+
+    def open_slots_in(self, tx: Transaction, dataset: Dataset, names: Iterable[str]) -> int:
+        """As `open_slots`, in a transaction in which no chunk moves."""
+        of_dataset = {"project": dataset.project, "datasetid": dataset.datasetid}
+        opened = 0
+        readers = tx.rows("readers_of_clock", of_dataset)
+        for name in names:
+            row = {**of_dataset, "clock": dataset.clock, "dataid": name, "now": self.time()}
+            if not tx.run("open_slot", row):
+                continue
+            opened += 1
+            for project, jobid in readers:  # other inputs may have been there before the slot began
+                tx.run("recount", {"project": project, "jobid": jobid, "dataid": name})
         return opened
 
     def skip_missed(self, job: Job, latest: str) -> int:

@@ -51,9 +51,11 @@ def get_project(store: LoopStore, project: str | None) -> str:
 # Runs -----------------------------------------------------------------------------------------------------------------
 def list_runs(
     store: LoopStore, *, project: str | None, jobid: str | None, status: str | None, since: str | None, before: int,
-    limit: int,
+    limit: int, until: str | None = None, dataid: str | None = None,
 ) -> tuple[list[dict[str, Any]], int | None]:  # fmt: skip
     """The newest runs first; and, when it stopped before the oldest, the number from where to go on."""
+    if until is not None:
+        before = min(before, first_run_since(store, until))
     lowest = first_run_since(store, since) if since is not None else 0
     found: list[Row] = []
     page, seen = PAGE, 0
@@ -61,7 +63,10 @@ def list_runs(
         low, number = store.read("run_page", {"before": before, "lowest": lowest, "limit": page}, file=FILE)[0]
         if not number:
             return _as_runs(found), None
-        wanted = {"project": project, "jobid": jobid, "status": status, "since": since, "limit": limit - len(found)}
+        wanted = {
+            "project": project, "jobid": jobid, "dataid": dataid, "status": status, "since": since,
+            "limit": limit - len(found),
+        }  # fmt: skip
         found += store.read("list_runs", {**wanted, "before": before, "lowest": low}, file=FILE)
         before, seen, page = low, seen + number, page * 4
     return _as_runs(found), None if len(found) >= limit else before

@@ -96,6 +96,8 @@ class PostgresStore(LoopStore):
         self._cursor: psycopg.Cursor[Any] | None = None
         self._listens: psycopg.Connection[Any] | None = None
         self._news = False
+        self._hears: psycopg.Connection[Any] | None = None
+        self._aborts = False
         try:
             asked = conninfo_to_dict(url)
             self._options = str(asked.get("options") or "")
@@ -141,6 +143,11 @@ class PostgresStore(LoopStore):
     def close(self) -> None:
         if self._open is not None:
             self._open.close()
+
+    def sign(self, actor: str) -> None:
+        super().sign(actor)
+        with self._explained():
+            self._connected().execute(statements("postgres", "accounts")["sign"], {"actor": actor})
 
     def time(self, seconds_from_now: float = 0.0) -> Any:
         return seconds_from_now  # statements add it to the database's clock
@@ -214,15 +221,32 @@ class PostgresStore(LoopStore):
             self._listens, self._news = connection, True
         return connection
 
-    def _told(self, _notify: object) -> None:
-        self._news = True
+    def hears_of_aborts(self) -> bool:
+        with self._explained():
+            connection = self._connected()
+            if self._hears is not connection:
+                connection.add_notify_handler(self._told)
+                connection.execute(statements("postgres", "requests")["listen_for_aborts"])
+                self._hears, self._aborts = connection, True
+            self._hear(connection)
+        found, self._aborts = self._aborts, False
+        return found
+
+    def _told(self, notify: "psycopg.Notify") -> None:
+        self._note(notify.channel)
+
+    def _note(self, channel: str) -> None:
+        if channel == "dataflow_abort":
+            self._aborts = True
+        else:
+            self._news = True
 
     def _hear(self, connection: "psycopg.Connection[Any]") -> None:
         """Take what has come since the last statement; a connection that was cut raises."""
         if select.select([connection.fileno()], [], [], 0)[0]:
             connection.pgconn.consume_input()
-            while connection.pgconn.notifies() is not None:
-                self._news = True
+            while (notify := connection.pgconn.notifies()) is not None:
+                self._note(notify.relname.decode())
 
     # The hot verbs, each one round trip ------------------------------------------------------------------------
     def _facts(self, _job: Job, row: Row, _of_dataid: Params) -> list[Row]:

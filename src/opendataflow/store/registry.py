@@ -3,7 +3,7 @@
 import datetime
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from opendataflow.domain.chunk import ChunkStatus, Manifest
@@ -15,6 +15,7 @@ from opendataflow.domain.transitions import ChunkEvent, next_chunk_status
 from opendataflow.errors import ConfigurationError, Refused, UsageError
 from opendataflow.store.loop import LoopStore, Transaction, recount_in
 from opendataflow.store.rows import Params, Row, manifest_params
+from opendataflow.store.schedules import with_schedules
 
 
 def _rows(names: str, rows: list[Row]) -> list[dict[str, Any]]:
@@ -23,13 +24,28 @@ def _rows(names: str, rows: list[Row]) -> list[dict[str, Any]]:
 
 
 # Registration ---------------------------------------------------------------------------------------------------------
-def apply(store: LoopStore, wanted: Registration, *, now: datetime.datetime, dry_run: bool = False) -> list[str]:
-    """Make the store hold exactly what the project declares; returns what changed, one line each."""
+def apply(
+    store: LoopStore,
+    wanted: Registration,
+    *,
+    now: datetime.datetime,
+    dry_run: bool = False,
+    also: Iterable[tuple[str, Params]] = (),
+    then: Callable[[Transaction], None] | None = None,
+) -> list[str]:
+    """Make the store hold exactly what the project declares; returns what changed, one line each.
+
+    `also` are statements of the registry that come before it, `then` is done after it: all is done, or nothing.
+    """
     changes: list[str] = []
     with store.transaction(file="registry") as tx:
         tx.run("stamp_environment", {"environment": wanted.environment})
         stamp = store.time()
         of = {"project": wanted.project}
+        _refuse_other_bindings(tx, wanted)
+        wanted = with_schedules(store, tx, wanted)
+        for name, params in also:
+            tx.run(name, params)
         _apply_datasets(tx, wanted, changes, stamp)
         other_data = bool(changes)
         _refuse_other_producers(tx, wanted)
@@ -45,7 +61,7 @@ def apply(store: LoopStore, wanted: Registration, *, now: datetime.datetime, dry
             tx.run("delete_job", {**of, "jobid": jobid})
             changes.append(f"- job {jobid} (its history stays)")
         for job in wanted.jobs:
-            _expect(tx, wanted.project, job, now)
+            expect_dataids(tx, wanted.project, job, now)
             mapped = any(link.map not in ("same", "full") for link in job.links)
             other_scheme = job.jobid in known_jobs and known_jobs[job.jobid][3] != job.partitions
             if other_scheme or (mapped and other_data):
@@ -56,6 +72,8 @@ def apply(store: LoopStore, wanted: Registration, *, now: datetime.datetime, dry
                     tx.run("unmap", {**of, "jobid": job.jobid})
                 recount_in(tx, {**of, "jobid": job.jobid}, None)
         _apply_limits(tx, wanted, changes)
+        if then is not None:
+            then(tx)
         if dry_run:
             raise _DryRun(changes)
     for job in wanted.jobs:
@@ -96,6 +114,17 @@ def plan(store: LoopStore, wanted: Registration, *, now: datetime.datetime) -> l
         return dry.changes
 
 
+def forget_project(store: LoopStore, empty: Registration) -> None:
+    """Take a project out of the registry, with what is kept of its repository; chunks, runs and history stay."""
+    of = {"project": empty.project}
+
+    def forget(tx: Transaction) -> None:
+        for name in ("delete_project", "delete_git_project", "delete_git_versions"):
+            tx.run(name, of)
+
+    apply(store, empty, now=datetime.datetime.now(datetime.UTC), then=forget)
+
+
 def _apply_datasets(tx: Transaction, wanted: Registration, changes: list[str], now: Any) -> None:
     of = {"project": wanted.project}
     known = {row[1]: Dataset(*row) for row in tx.rows("datasets_of", of)}
@@ -111,20 +140,35 @@ def _apply_datasets(tx: Transaction, wanted: Registration, changes: list[str], n
         changes.append(f"- dataset {datasetid} (its chunks stay)")
 
 
+def _refuse_other_bindings(tx: Transaction, wanted: Registration) -> None:
+    """What was bound while project.yml was read would be lost until the next time."""
+    if wanted.bound is None:
+        return
+    found: dict[str, dict[str, Any]] = {}
+    for datasetid, field, value in tx.rows("bound_values", {"project": wanted.project}):
+        found.setdefault(datasetid, {})[field] = json.loads(value)
+    if found != {datasetid: dict(fields) for datasetid, fields in wanted.bound.items()}:
+        raise ConfigurationError("sources were bound in this store meanwhile; nothing was changed, try again")
+
+
 def _refuse_other_producers(tx: Transaction, wanted: Registration) -> None:
+    """All that other projects have against it, a line each."""
     elsewhere = {(row[0], row[1]): f"{row[2]}.{row[3]}" for row in tx.rows("producers", {}) if row[2] != wanted.project}
+    wrong = []
     for job in wanted.jobs:
         for link in job.links:
             other = elsewhere.get((link.dataset_project, link.datasetid))
             if link.itemtype == "OUT" and other:
-                raise ConfigurationError(f"job {job.jobid}: dataset {link.datasetid} is already produced by {other}")
-            if link.dataset_project != wanted.project and not tx.rows(
+                wrong.append(f"job {job.jobid}: dataset {link.datasetid} is already produced by {other}")
+            elif link.dataset_project != wanted.project and not tx.rows(
                 "find_dataset", {"project": link.dataset_project, "datasetid": link.datasetid}
             ):
-                raise ConfigurationError(
+                wrong.append(
                     f"job {job.jobid}: this store has no dataset {link.dataset_project}.{link.datasetid}; "
                     "apply that project first"
                 )
+    if wrong:
+        raise ConfigurationError("\n".join(wrong))
 
 
 def _apply_job(
@@ -164,7 +208,14 @@ def _apply_job(
                 tx.run("delete_untouched", {**of, "dataid": row[0]})
 
 
-def _expect(tx: Transaction, project: str, job: JobSpec, now: datetime.datetime) -> None:
+def relink(tx: Transaction, project: str, was: JobSpec, becomes: JobSpec, *, now: Any) -> None:
+    """Register a job otherwise than it is; what it waits for is counted anew."""
+    known = tuple(value for name, value in was._asdict().items() if name not in ("jobid", "links"))
+    _apply_job(tx, project, becomes, known, [tuple(link) for link in was.links], [], now)
+
+
+def expect_dataids(tx: Transaction, project: str, job: JobSpec, now: datetime.datetime) -> None:
+    """Give every dataid that the job's scheme expects by now its row."""
     if job.partitions is None:
         return
     of = {"project": project, "jobid": job.jobid}

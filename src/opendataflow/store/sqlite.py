@@ -108,6 +108,7 @@ class SqliteStore(LoopStore):
         super().__init__(actor=actor, clock=clock)
         self.url = f"sqlite:///{path}"
         self._version: int | None = None
+        self._heard_at: int | None = None  # the same number, as of the last look for aborts
         if not os.path.exists(path):
             if must_exist:
                 raise StoreUnavailable(f"there is no store at {path}; run `dataflow apply` to make it")
@@ -173,6 +174,11 @@ class SqliteStore(LoopStore):
                 return False
             pause = min(pause * 1.5, longest)
         return True
+
+    def hears_of_aborts(self) -> bool:
+        version = int(self.read("listen_for_aborts", {}, file="requests")[0][0])
+        found, self._heard_at = version != self._heard_at, version
+        return found
 
     def transaction(self, *, file: str = "claims", actor: str | None = None) -> _SqliteTransaction:
         named = statements("sqlite", "claims")

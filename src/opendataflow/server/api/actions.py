@@ -4,10 +4,11 @@ from typing import Any
 
 from fastapi import APIRouter, Body
 from pydantic import BaseModel
+from starlette.requests import Request
 
 from opendataflow.server.access import Viewer
 from opendataflow.server.context import Ctx
-from opendataflow.server.pages.actions import do, get_action, plan_of, read_asked
+from opendataflow.server.pages.actions import do, get_action, once_of, plan_of, read_asked
 from opendataflow.server.registry import ACTIONS
 
 router = APIRouter(tags=["actions"])
@@ -30,6 +31,7 @@ class Planned(BaseModel):
 class Performed(BaseModel):
     says: str
     result: Any
+    once: str | None = None  # a secret that is told this once
 
 
 @router.get("/v1/actions")
@@ -53,8 +55,10 @@ async def plan(name: str, user: Viewer, context: Ctx, asked: dict[str, Any] = Bo
 
 
 @router.post("/v1/actions/{name}")
-async def perform(name: str, user: Viewer, context: Ctx, asked: dict[str, Any] = Body()) -> Performed:  # noqa: B008
+async def perform(
+    request: Request, name: str, user: Viewer, context: Ctx, asked: dict[str, Any] = Body()  # noqa: B008
+) -> Performed:  # fmt: skip
     """Do the action."""
     action = get_action(name, user)
     done = await do(context, user, action, read_asked(action, asked))
-    return Performed(says=done.says, result=done.result)
+    return Performed(says=done.says, result=done.result, once=once_of(request, done) or None)

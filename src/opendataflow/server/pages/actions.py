@@ -1,7 +1,6 @@
 """The confirmation of an action: what will happen, then yes or no. It works without scripts, too."""
 
 from typing import Any
-from urllib.parse import urlencode
 
 from fastapi import APIRouter
 from pydantic import ValidationError
@@ -10,11 +9,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from opendataflow.errors import DataflowError, StoreUnavailable
-from opendataflow.server.access import Owner, User, Viewer
+from opendataflow.server.access import Owner, User, Viewer, local
 from opendataflow.server.actions import Acting, Action, Asked, Done, Plan
 from opendataflow.server.context import Context, Ctx
 from opendataflow.server.registry import ACTIONS
-from opendataflow.server.templates import render
+from opendataflow.server.templates import private, render, with_said
 from opendataflow.store.accounts import record_action
 
 router = APIRouter(include_in_schema=False)
@@ -29,11 +28,6 @@ def get_action(name: str, user: User) -> Action[Any]:
     if not user.may(found.role):
         raise HTTPException(403, f"{name} needs the role {found.role.word}, and {user.name} is {user.role.word}")
     return found
-
-
-def local(path: str) -> str:
-    """A page of ours to go on with: never an address elsewhere."""
-    return path if path.startswith("/") and not path.startswith(("//", "/\\")) else "/"
 
 
 def read_asked(action: Action[Any], given: Any) -> Asked:
@@ -111,10 +105,23 @@ async def perform(request: Request, name: str, user: Viewer, context: Ctx) -> Re
         return render(
             request, "action.html", user=user, status=409, action=action, plan=plan, fields=(), given=(), then=then
         )
-    base = request.scope.get("root_path", "")
     target = local(done.then or then)
-    mark = "&" if "?" in target else "?"
-    return RedirectResponse(f"{base}{target}{mark}{urlencode({'said': done.says})}", 303)
+    if done.once:
+        shown = render(
+            request, "once.html", user=user, action=action, says=done.says, once=once_of(request, done), then=target
+        )
+        return private(shown)
+    base = request.scope.get("root_path", "")
+    return RedirectResponse(base + with_said(target, user, done.says), 303)
 
 
-__all__ = ["Owner", "do", "get_action", "plan_of", "read_asked", "router"]
+def once_of(request: Request, done: Done) -> str:
+    """The secret as it is shown: a page of ours with its whole address."""
+    if not done.once.startswith("/"):
+        return done.once
+    base = str(request.base_url).rstrip("/")
+    context: Context = request.app.state.context
+    return (f"https:{base.partition(':')[2]}" if context.is_secure else base) + done.once
+
+
+__all__ = ["Owner", "do", "get_action", "once_of", "plan_of", "read_asked", "router"]

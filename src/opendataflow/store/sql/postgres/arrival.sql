@@ -20,3 +20,8 @@ VALUES (%(project)s, %(datasetid)s, %(dataid)s, 'OUT', 'PENDING', %(problem)s, f
 ON CONFLICT (project, datasetid, dataid, locktype, reader) DO UPDATE
 SET problem = excluded.problem, modified = excluded.modified
 WHERE datastatus.status NOT IN ('READY', 'RUNNING') AND datastatus.problem IS DISTINCT FROM excluded.problem
+
+-- name: open_chunk
+INSERT INTO datastatus (project, datasetid, dataid, locktype, status, modified)
+VALUES (%(project)s, %(datasetid)s, %(dataid)s, 'OUT', 'READY', from_now(%(now)s))
+ON CONFLICT (project, datasetid, dataid, locktype, reader) DO NOTHING

@@ -289,9 +289,10 @@ SELECT count(*) FROM job_input WHERE project = %(project)s AND jobid = %(jobid)s
 SELECT max(dataid) FROM datastatus WHERE project = %(project)s AND datasetid = %(datasetid)s AND locktype = 'OUT'
 
 -- name: open_slot
--- However many runners see the slot begin, it is opened once.
+-- However many runners see the slot begin, it is opened once; and not by one that knows only the clock before this one.
 INSERT INTO datastatus (project, datasetid, dataid, locktype, status, modified)
-VALUES (%(project)s, %(datasetid)s, %(dataid)s, 'OUT', 'READY', from_now(%(now)s))
+SELECT project, datasetid, %(dataid)s, 'OUT', 'READY', from_now(%(now)s) FROM dataset
+WHERE project = %(project)s AND datasetid = %(datasetid)s AND clock = %(clock)s
 ON CONFLICT (project, datasetid, dataid, locktype, reader) DO NOTHING
 
 -- name: readers_of_clock

@@ -12,7 +12,8 @@ SELECT status, again, owner FROM job_status WHERE project = %(project)s AND jobi
 SELECT runid, project, jobid, dataid, attempt, forced, status, owner, claimed_at, ended_at, exit_code, message, log_path
 FROM run
 WHERE runid < %(before)s AND runid >= %(lowest)s AND (%(project)s::text IS NULL OR project = %(project)s)
-  AND (%(jobid)s::text IS NULL OR jobid = %(jobid)s) AND (%(status)s::text IS NULL OR status = %(status)s)
+  AND (%(jobid)s::text IS NULL OR jobid = %(jobid)s)
+  AND (%(dataid)s::text IS NULL OR dataid = %(dataid)s) AND (%(status)s::text IS NULL OR status = %(status)s)
   AND (%(since)s::timestamptz IS NULL OR claimed_at >= %(since)s::timestamptz)
 ORDER BY runid DESC LIMIT %(limit)s
 

@@ -20,3 +20,8 @@ VALUES (:project, :datasetid, :dataid, 'OUT', 'PENDING', :problem, :now)
 ON CONFLICT (project, datasetid, dataid, locktype, reader) DO UPDATE
 SET problem = excluded.problem, modified = excluded.modified
 WHERE datastatus.status NOT IN ('READY', 'RUNNING') AND datastatus.problem IS NOT excluded.problem
+
+-- name: open_chunk
+INSERT INTO datastatus (project, datasetid, dataid, locktype, status, modified)
+VALUES (:project, :datasetid, :dataid, 'OUT', 'READY', :now)
+ON CONFLICT (project, datasetid, dataid, locktype, reader) DO NOTHING

@@ -371,9 +371,10 @@ SELECT count(*) FROM job_input WHERE project = :project AND jobid = :jobid AND j
 SELECT max(dataid) FROM datastatus WHERE project = :project AND datasetid = :datasetid AND locktype = 'OUT'
 
 -- name: open_slot
--- However many runners see the slot begin, it is opened once.
+-- However many runners see the slot begin, it is opened once; and not by one that knows only the clock before this one.
 INSERT INTO datastatus (project, datasetid, dataid, locktype, status, modified)
-VALUES (:project, :datasetid, :dataid, 'OUT', 'READY', :now)
+SELECT project, datasetid, :dataid, 'OUT', 'READY', :now FROM dataset
+WHERE project = :project AND datasetid = :datasetid AND clock = :clock
 ON CONFLICT (project, datasetid, dataid, locktype, reader) DO NOTHING
 
 -- name: readers_of_clock

@@ -12,7 +12,7 @@ SELECT status, again, owner FROM job_status WHERE project = :project AND jobid =
 SELECT runid, project, jobid, dataid, attempt, forced, status, owner, claimed_at, ended_at, exit_code, message, log_path
 FROM run
 WHERE runid < :before AND runid >= :lowest AND (:project IS NULL OR project = :project)
-  AND (:jobid IS NULL OR jobid = :jobid) AND (:status IS NULL OR status = :status)
+  AND (:jobid IS NULL OR jobid = :jobid) AND (:dataid IS NULL OR dataid = :dataid) AND (:status IS NULL OR status = :status)
   AND (:since IS NULL OR claimed_at >= :since)
 ORDER BY runid DESC LIMIT :limit
 

@@ -33,23 +33,27 @@ SELECT s.project, s.jobid, s.dataid, s.owner, s.lease_until < :now FROM job_stat
 WHERE s.status = 'RUNNING' AND (:project IS NULL OR s.project = :project)
 
 -- name: missing_inputs
--- For everything that waits: the chunks that are not READY, and who makes them.
+-- For the first that wait, as blocked_rows has them: the chunks that are not READY, and who makes them.
 SELECT s.project, s.jobid, s.dataid, l.dataset_project, l.datasetid, s.dataid, c.status, c.problem
-FROM job_status s
+FROM (SELECT s.project, s.jobid, s.dataid, s.waiting FROM job_status s
+      WHERE (s.status = 'HOLD' OR (s.status IN ('PENDING', 'RESUBMIT') AND (s.waiting > 0 OR s.parked_until IS NOT NULL)))
+        AND (:project IS NULL OR s.project = :project)
+      ORDER BY s.project, s.jobid, s.sortkey, s.dataid LIMIT :limit) s
      CROSS JOIN job_dataset l 
      LEFT JOIN datastatus c ON c.project = l.dataset_project AND c.datasetid = l.datasetid AND c.dataid = s.dataid
                                AND c.locktype = 'OUT' AND c.reader = ''
-WHERE (s.status = 'HOLD' OR (s.status IN ('PENDING', 'RESUBMIT') AND (s.waiting > 0 OR s.parked_until IS NOT NULL)))
-  AND s.waiting > 0 AND (:project IS NULL OR s.project = :project)
+WHERE s.waiting > 0
   AND l.project = s.project AND l.jobid = s.jobid AND l.itemtype = 'IN' AND l.map = 'same' AND c.status IS NOT 'READY'
 UNION ALL
 SELECT s.project, s.jobid, s.dataid, e.dataset_project, e.datasetid, e.dataid, c.status, c.problem
-FROM job_status s
+FROM (SELECT s.project, s.jobid, s.dataid, s.waiting FROM job_status s
+      WHERE (s.status = 'HOLD' OR (s.status IN ('PENDING', 'RESUBMIT') AND (s.waiting > 0 OR s.parked_until IS NOT NULL)))
+        AND (:project IS NULL OR s.project = :project)
+      ORDER BY s.project, s.jobid, s.sortkey, s.dataid LIMIT :limit) s
      CROSS JOIN job_input e 
      LEFT JOIN datastatus c ON c.project = e.dataset_project AND c.datasetid = e.datasetid AND c.dataid = e.dataid
                                AND c.locktype = 'OUT' AND c.reader = ''
-WHERE (s.status = 'HOLD' OR (s.status IN ('PENDING', 'RESUBMIT') AND (s.waiting > 0 OR s.parked_until IS NOT NULL)))
-  AND s.waiting > 0 AND (:project IS NULL OR s.project = :project)
+WHERE s.waiting > 0
   AND e.project = s.project AND e.jobid = s.jobid AND e.job_dataid = s.dataid AND c.status IS NOT 'READY'
 
 -- name: missing_shared

@@ -9,17 +9,21 @@ CREATE TABLE account (
 );
 
 CREATE TABLE web_session (
-    session_hash text COLLATE "C" PRIMARY KEY,          -- SHA-256 of what the browser holds
+    session_hash text COLLATE "C" PRIMARY KEY, -- SHA-256 of what the browser holds
     username     text COLLATE "C" NOT NULL,
-    csrf         text NOT NULL,
+    address      text NOT NULL DEFAULT '',  -- where it signed in from, and with what
+    agent        text NOT NULL DEFAULT '',
     created_at   timestamptz NOT NULL,
     seen_at      timestamptz NOT NULL,
-    expires_at   timestamptz NOT NULL
+    expires_at   timestamptz NOT NULL,       -- later with every use,
+    ends_at      timestamptz NOT NULL        -- but never after this
 );
+CREATE INDEX web_session_of ON web_session (username);
 
 CREATE TABLE login_link (
-    link_hash  text COLLATE "C" PRIMARY KEY,            -- SHA-256; works once, to choose a password
-    username   text COLLATE "C" NOT NULL,
+    link_hash  text COLLATE "C" PRIMARY KEY,   -- SHA-256; works once, to choose a password
+    kind       text NOT NULL CHECK (kind IN ('first', 'new', 'reset')), -- first: while there is no admin
+    username   text COLLATE "C" NOT NULL,      -- empty: whoever opens it chooses
     role       text NOT NULL CHECK (role IN ('viewer', 'operator', 'admin')),
     created_by text NOT NULL,
     created_at timestamptz NOT NULL,
@@ -28,11 +32,19 @@ CREATE TABLE login_link (
 );
 
 CREATE TABLE login_failure (
-    id   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    name text NOT NULL,                     -- the account or the address that is throttled
-    at   timestamptz NOT NULL
+    id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name       text COLLATE "C" NOT NULL,      -- SHA-256 of what is throttled: an account, an address, both, a browser
+    expires_at timestamptz NOT NULL          -- when it is forgotten
 );
-CREATE INDEX login_failure_of ON login_failure (name, at);
+CREATE INDEX login_failure_of ON login_failure (name, expires_at);
+CREATE INDEX login_failure_old ON login_failure (expires_at);
+
+CREATE TABLE login_device (
+    device_hash text COLLATE "C" PRIMARY KEY,  -- SHA-256 of what a browser keeps that signed in before: others cannot lock it out
+    username    text COLLATE "C" NOT NULL,
+    expires_at  timestamptz NOT NULL
+);
+CREATE INDEX login_device_of ON login_device (username);
 
 CREATE TABLE api_token (
     tokenid      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -46,6 +58,8 @@ CREATE TABLE api_token (
     revoked_at   timestamptz
 );
 
+CREATE INDEX api_token_of ON api_token (username);
+
 CREATE TABLE web_action (
     id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at       timestamptz NOT NULL,
@@ -54,3 +68,4 @@ CREATE TABLE web_action (
     target   text NOT NULL,                 -- what it was done to, for people
     detail   text NOT NULL DEFAULT '{}'     -- what was asked for, JSON, without secrets
 );
+CREATE INDEX web_action_of ON web_action (username, id);

@@ -1,7 +1,7 @@
 """A graph as a person sees it: a tree of lines, a drawing (SVG), or text for Graphviz."""
 
-from collections.abc import Iterator
-from xml.sax.saxutils import escape
+from collections.abc import Callable, Iterator
+from html import escape
 
 from opendataflow.domain.graph import Graph, Node
 
@@ -60,8 +60,7 @@ def _quoted(text: str) -> str:
 def svg(graph: Graph) -> str:
     """A drawing, data flowing from left to right; jobs have round corners, the one asked about has a thick frame."""
     places = _places(graph)
-    wide = max(x for x, _ in places.values()) + WIDE + EDGE
-    high = max(y for _, y in places.values()) + HIGH + EDGE
+    wide, high = _size(places)
     drawn = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide}" height="{high}" viewBox="0 0 {wide} {high}" '
         'font-family="sans-serif" font-size="12">',
@@ -72,6 +71,46 @@ def svg(graph: Graph) -> str:
     drawn += [_curve(places[source], places[target], label) for (source, target), label in graph.edges.items()]
     drawn += [_box(node, places[node.id], is_root=node.id == graph.root) for node in graph.nodes.values()]
     return "\n".join([*drawn, "</svg>", ""])
+
+
+def inline_svg(graph: Graph, *, title: str, link: Callable[[Node], str]) -> str:
+    """The same for a page: its colours are the page's style sheet's (by class), and each box is a link."""
+    places = _places(graph)
+    wide, high = _size(places)
+    drawn = [
+        f'<svg class="lineage" width="{wide}" height="{high}" viewBox="0 0 {wide} {high}" role="group" '
+        f'aria-label="{escape(title)}">',
+        '<defs><marker id="tip" class="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" '
+        'orient="auto"><path d="M0,0 L8,4 L0,8 z"/></marker></defs>',
+    ]
+    for (source, target), label in graph.edges.items():
+        line = _path(places[source], places[target])
+        drawn.append(f'<path class="edge" d="{line}" marker-end="url(#tip)"/>')
+        if label and label != "same":
+            x, y = _middle(places[source], places[target])
+            drawn.append(f'<text class="map" x="{x}" y="{y}" text-anchor="middle">{escape(label)}</text>')
+    for node in graph.nodes.values():
+        kind = f"node k-{node.kind} s-{node.status.lower() or 'none'}{' root' if node.id == graph.root else ''}"
+        drawn.append(f'<a class="{escape(kind)}" href="{escape(link(node))}">{_inside(node, places[node.id])}</a>')
+    return "\n".join([*drawn, "</svg>"])
+
+
+def _inside(node: Node, place: tuple[int, int]) -> str:
+    x, y = place
+    corner = 14 if node.kind == "job" else 4
+    box = f'<rect x="{x}" y="{y}" width="{WIDE}" height="{HIGH}" rx="{corner}"/>'
+    bar = "" if node.kind == "job" else f'<rect class="bar" x="{x}" y="{y + 8}" width="4" height="{HIGH - 16}" rx="2"/>'
+    bold = ' class="name"'
+    texts = "".join(
+        f'<text x="{x + 12}" y="{y + 18 + 16 * number}"{"" if number else bold}>{escape(_cut(text))}</text>'
+        for number, text in enumerate(_texts(node))
+    )
+    return f"<title>{escape(f'{node.kind} ' + ' '.join(_texts(node)))}</title>{box}{bar}{texts}"
+
+
+def _size(places: dict[str, tuple[int, int]]) -> tuple[int, int]:
+    wide = max(x for x, _ in places.values()) + WIDE + EDGE
+    return wide, max(y for _, y in places.values()) + HIGH + EDGE
 
 
 def _places(graph: Graph) -> dict[str, tuple[int, int]]:
@@ -93,24 +132,31 @@ def _places(graph: Graph) -> dict[str, tuple[int, int]]:
     }
 
 
-def _curve(source: tuple[int, int], target: tuple[int, int], label: str) -> str:
+def _path(source: tuple[int, int], target: tuple[int, int]) -> str:
     x1, y1, x2, y2 = source[0] + WIDE, source[1] + HIGH // 2, target[0], target[1] + HIGH // 2
     middle = (x1 + x2) // 2
-    path = f"M{x1},{y1} C{middle},{y1} {middle},{y2} {x2},{y2}"
-    line = f'<path d="{path}" fill="none" stroke="#777" marker-end="url(#tip)"/>'
+    return f"M{x1},{y1} C{middle},{y1} {middle},{y2} {x2},{y2}"
+
+
+def _middle(source: tuple[int, int], target: tuple[int, int]) -> tuple[int, int]:
+    return (source[0] + WIDE + target[0]) // 2, (source[1] + target[1] + HIGH) // 2 - 4
+
+
+def _curve(source: tuple[int, int], target: tuple[int, int], label: str) -> str:
+    line = f'<path d="{_path(source, target)}" fill="none" stroke="#777" marker-end="url(#tip)"/>'
     if not label or label == "same":
         return line
+    x, y = _middle(source, target)
     look = 'text-anchor="middle" font-size="10" fill="#555"'
-    return f'{line}<text x="{middle}" y="{(y1 + y2) // 2 - 4}" {look}>{escape(label)}</text>'
+    return f'{line}<text x="{x}" y="{y}" {look}>{escape(label)}</text>'
 
 
 def _box(node: Node, place: tuple[int, int], *, is_root: bool) -> str:
     x, y = place
-    texts = [text if len(text) <= CHARACTERS else f"{text[: CHARACTERS - 1]}…" for text in _texts(node)]
     bold = ' font-weight="bold"'
     lines = "".join(
-        f'<text x="{x + 10}" y="{y + 18 + 16 * number}"{"" if number else bold}>{escape(text)}</text>'
-        for number, text in enumerate(texts)
+        f'<text x="{x + 10}" y="{y + 18 + 16 * number}"{"" if number else bold}>{escape(_cut(text))}</text>'
+        for number, text in enumerate(_texts(node))
     )
     frame = 'stroke="#222" stroke-width="2.5"' if is_root else 'stroke="#777"'
     corner = 14 if node.kind == "job" else 2
@@ -119,6 +165,10 @@ def _box(node: Node, place: tuple[int, int], *, is_root: bool) -> str:
         f'<g><title>{title}</title><rect x="{x}" y="{y}" width="{WIDE}" height="{HIGH}" rx="{corner}" '
         f'fill="{_fill(node)}" {frame}/>{lines}</g>'
     )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= CHARACTERS else f"{text[: CHARACTERS - 1]}…"
 
 
 def _texts(node: Node) -> list[str]:
