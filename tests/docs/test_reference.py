@@ -15,7 +15,7 @@ DOCS = ROOT / "docs"
 # Between processes of one run, and for tests: nothing that a person would set.
 OWN = {
     "DATAFLOW_CODE", "DATAFLOW_WITH_PARENT", "DATAFLOW_LINEAGE_URL", "DATAFLOW_FAULT_POINT",
-    "DATAFLOW_CHILD_FAULT_POINT",
+    "DATAFLOW_CHILD_FAULT_POINT", "DATAFLOW_GIT_FILES", "DATAFLOW_GIT_HOST",
 }  # fmt: skip
 
 
