@@ -287,6 +287,8 @@ def test_another_host_fetches_the_version_that_is_in_place(ops: Project, origin:
     shutil.rmtree(there)
     shutil.rmtree(there.parent / "repository.git")
     ops.dataflow("ready", "orders", "1")
+    tick = ops.dataflow("tick")
+    assert "`dataflow project sync`" in tick.stdout + tick.stderr
     worker = ops.start(DATAFLOW, "worker", "--slots", "1")
     try:
         wait_for(lambda: ops.statuses("sum_up").get("1") == "COMPLETE", "the run", seconds=60)
@@ -373,7 +375,7 @@ def test_the_whole_way_on_postgresql(
     assert [one["commit"] for one in ops.json("runs")] == [first]
     refused = ops.dataflow("project", "pull", env={"DATAFLOW_ENV": "prod"})
     assert refused.returncode == 2
-    assert "belongs to environment 'dev'" in refused.stderr or "prod" in refused.stderr
+    assert "belongs to environment 'dev'" in refused.stderr
     assert ops.dataflow("project", "remove", "shop", "--yes").returncode == 0
     assert ops.sql("SELECT count(*) FROM git_version")[0][0] == 0
 

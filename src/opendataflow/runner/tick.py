@@ -1,5 +1,6 @@
 """One tick: everything that is due and claimable, once, producers before consumers."""
 
+import os
 from collections.abc import Callable, Iterator
 
 from opendataflow.domain.dataset import Dataset
@@ -55,6 +56,10 @@ def tick(
             continue  # the stream's own process seals its slots
         if find_settings(job) is None and store.find_claimable(job) is None:
             continue
+        if not os.path.isdir(job.home):
+            told = f"its folder {job.home} is not on this host; if it comes from git, run `dataflow project sync` here"
+            yield Outcome(ConfigurationError.exit_code, "NOT_STARTED", jobid, None, told)
+            continue
         if job.kind == "pipeline":
             yield from _run_pipeline(signals, project, jobid, cwd=job.home, say=say)
             if signals.received is not None:
@@ -86,7 +91,6 @@ def _run_pipeline(
 ) -> Iterator[Outcome]:
     """A pipeline in a process of its own: a warm Spark child serves one job, and a guard serves one such child."""
     import json
-    import os
     import subprocess
     import sys
 

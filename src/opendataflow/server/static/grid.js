@@ -93,7 +93,7 @@
   // Layout ------------------------------------------------------------------------------------------------------------
   const STEPS = { daily: 7, hourly: 24, monthly: 12, numbered: 10, other: 10 };
   const perLine = () => {
-    const fit = Math.max(1, Math.floor((wide - side) / cell)), step = STEPS[kind] || 10;
+    const fit = Math.max(1, Math.floor((wide - side) / cell)), whole = STEPS[kind] || 10, step = fit > 2 * whole ? whole : whole / 2 | 0;
     return fit > step ? fit - fit % step : fit;
   };
   const lines = () => isBlock ? Math.ceil(size.cells / perLine()) : size.rows;
