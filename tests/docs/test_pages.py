@@ -24,6 +24,8 @@ DOCS = ROOT / "docs"
 EVERY_FAULT = "DATAFLOW_EVERY_FAULT" in os.environ
 # Pages with commands for a system that runs already; where those commands are tested.
 SHOWN_ONLY = {
+    "how-to/accounts.md": "tests/server/test_accounts.py",
+    "how-to/alerts.md": "tests/acceptance/test_alerts.py",
     "how-to/chaos.md": "tests/faults/test_chaos.py",
     "how-to/cluster.md": "tests/spark/test_clusters.py",
     "how-to/send-items.md": "tests/acceptance/test_stream_commands.py",
