@@ -1,32 +1,19 @@
 """`dataflow crypt`: credentials for project.yml. Secrets come from standard input, never from the argument list."""
 
 import os
-import sys
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from opendataflow.cli.opened import existing
-from opendataflow.cli.render import put, put_json, say
-from opendataflow.errors import ConfigurationError, SecretError, UsageError
+from opendataflow.cli.render import ask_secret, put, put_json, say
+from opendataflow.errors import ConfigurationError, SecretError
 
 if TYPE_CHECKING:
     from opendataflow.project.address import Address
     from opendataflow.project.secrets import Rotation
 
 app = typer.Typer(help="Encrypt credentials for project.yml.", no_args_is_help=True)
-
-
-def _secret(prompt: str) -> str:
-    if sys.stdin.isatty():
-        import getpass
-
-        given = getpass.getpass(prompt)
-    else:
-        given = sys.stdin.readline().rstrip("\r\n")
-    if not given:
-        raise UsageError("nothing was given on standard input")
-    return given
 
 
 def _passkey() -> str:
@@ -55,7 +42,7 @@ def encrypt() -> None:
     from opendataflow.project.secrets import encrypt as seal
 
     passkey = _passkey()
-    put(seal(_secret("Password to encrypt: "), passkey))
+    put(seal(ask_secret("Password to encrypt: "), passkey))
 
 
 @app.command()
@@ -67,7 +54,7 @@ def decrypt() -> None:
     from opendataflow.project.secrets import decrypt as open_
 
     passkey = _passkey()
-    put(open_(_secret("Encrypted text: ").strip(), passkey))
+    put(open_(ask_secret("Encrypted text: ").strip(), passkey))
 
 
 @app.command()

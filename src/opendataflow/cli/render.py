@@ -117,3 +117,16 @@ def confirm(what: str, *, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise UsageError(f"this would {what}, and nobody is there to ask; give --yes")
     typer.confirm(f"{what}?", abort=True, err=True)
+
+
+def ask_secret(prompt: str) -> str:
+    """A password, from a person who is asked or from standard input: never from an argument, which others see."""
+    if sys.stdin.isatty():
+        import getpass
+
+        given = getpass.getpass(prompt)
+    else:
+        given = sys.stdin.readline().rstrip("\r\n")
+    if not given:
+        raise UsageError("nothing was given on standard input")
+    return given

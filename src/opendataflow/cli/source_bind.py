@@ -1,12 +1,11 @@
 """`dataflow source bind`, `unbind` and `list`: what a store gives to datasets beside project.yml."""
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from opendataflow.cli.opened import address, declared_project, opened
-from opendataflow.cli.render import put, put_json, put_table, say
+from opendataflow.cli.render import ask_secret, put, put_json, put_table, say
 from opendataflow.errors import UsageError
 
 if TYPE_CHECKING:
@@ -95,22 +94,10 @@ def _given(text: str) -> tuple[str, str]:
     if field in SECRETS:
         if equals and not value.startswith("enc:v1:"):
             raise UsageError(f"{field}: give the name alone, and the password on standard input: others see arguments")
-        return field, value or _secret(f"{field}: ")
+        return field, value or ask_secret(f"{field}: ")
     if not equals:
         raise UsageError(f"{text!r} is not like FIELD=VALUE")
     return field, value
-
-
-def _secret(prompt: str) -> str:
-    if sys.stdin.isatty():
-        import getpass
-
-        given = getpass.getpass(prompt)
-    else:
-        given = sys.stdin.readline().rstrip("\r\n")
-    if not given:
-        raise UsageError("no password was given on standard input")
-    return given
 
 
 def _do(dataset: str, given: dict[str, Any], *, dry_run: bool, as_json: bool) -> None:
