@@ -20,7 +20,7 @@ from opendataflow.domain.run import Claim, Finished, LostRun, Owner, Result
 from opendataflow.errors import ConfigurationError, LeaseLost, StoreUnavailable, UsageError
 from opendataflow.store.loop import LoopStore, Next
 from opendataflow.store.open import without_password
-from opendataflow.store.postgres_calls import claim_request, claimed, finish_request, finished
+from opendataflow.store.postgres_calls import claim_request, claimed, find_end, finish_request, finished
 from opendataflow.store.rows import (
     Params,
     Row,
@@ -274,13 +274,13 @@ class PostgresStore(LoopStore):
         # Two publishers move the counters of the same consumers in the same order, or they would wait for each other.
         order = sorted(range(len(ends)), key=lambda at: ends[at][0].dataid)
         requests = [finish_request(*ends[at], decided[at])[0] for at in order]
-        claims = (f"[{claim}, {json.dumps(answers)}]" for claim, answers in map(_claim_request, wanted))
+        claims = (f"[{claim}, {json.dumps(answers)}]" for claim, answers in map(claim_request, wanted))
         params = (_array(requests), _array(claims))
         sql = statements("postgres", "claims")["finish_and_claim_many"]
         rows = self.again(lambda: self._hot_cursor().execute(sql, params).fetchall())
         ended: list[Finished | LeaseLost] = [lease_lost(claim) for claim, _ in ends]
         for at, row in zip(order, rows, strict=False):
-            ended[at] = ended(ends[at][0], decided[at], row[:2])
+            ended[at] = find_end(ends[at][0], decided[at], row[:2])
         return ended, [claimed(one, row[2:]) for one, row in zip(wanted, rows[len(ends) :], strict=True)]
 
     def renew_many(self, beats: Sequence[tuple[Claim, str | None, str | None]]) -> list[LeaseLost | None]:

@@ -70,13 +70,13 @@ def finish_request(claim: Claim, result: Result, ends: tuple[End, End]) -> tuple
 
 
 def finished(claim: Claim, ends: tuple[End, End], row: Row) -> Finished:
-    found = ended(claim, ends, row)
+    found = find_end(claim, ends, row)
     if isinstance(found, LeaseLost):
         raise found
     return found
 
 
-def ended(claim: Claim, ends: tuple[End, End], row: Row) -> Finished | LeaseLost:
+def find_end(claim: Claim, ends: tuple[End, End], row: Row) -> Finished | LeaseLost:
     case, earlier = row
     if case is not None:
         return Finished(ends[case].status, ends[case].note)
