@@ -10,6 +10,7 @@ _CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
 _AGO = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|w)")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _FROM_NOW = _AGO
+_FIRST, _LAST = -62_135_596_800.0, 253_402_300_799.999  # of the years 1 to 9999: no store holds others
 _DAYTIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 
 
@@ -17,7 +18,7 @@ def moment(text: str, *, end: bool = False) -> float:
     """Seconds since the epoch of `2h` (ago), a date or a time (UTC unless it says so); a date may mean its end."""
     ago = _AGO.fullmatch(text.strip())
     if ago is not None:
-        return time.time() - float(ago.group(1)) * _UNITS[ago.group(2)]
+        return _within(text, time.time() - float(ago.group(1)) * _UNITS[ago.group(2)])
     try:
         at = datetime.datetime.fromisoformat(text.strip())
     except ValueError:
@@ -26,7 +27,13 @@ def moment(text: str, *, end: bool = False) -> float:
     if at.tzinfo is None:
         at = at.replace(tzinfo=datetime.UTC)
     is_date = len(text.strip()) <= len("2025-11-12")
-    return at.timestamp() + (86_399.999 if end and is_date else 0)
+    return _within(text, at.timestamp() + (86_399.999 if end and is_date else 0))
+
+
+def _within(text: str, seconds: float) -> float:
+    if not _FIRST <= seconds <= _LAST:
+        raise UsageError(f"{text.strip()[:40]!r} is further away than any calendar goes")
+    return seconds
 
 
 def window(text: str) -> tuple[float, float]:
