@@ -183,6 +183,17 @@ def test_an_smtp_server_that_is_away_gets_the_message_when_it_is_back(sqlite_pro
     assert box.titles == ["shop (default): 1 failed"]
 
 
+def test_a_file_of_the_project_that_is_named_like_a_module_is_not_what_the_sender_imports(
+    sqlite_project: Project, webhook: Webhook
+) -> None:
+    for name in ("queue", "calendar", "apprise"):
+        sqlite_project.write(f"{name}.py", "raise SystemExit('this is the project, not the module')\n")
+    declare(sqlite_project, f"{{to: ['{webhook.address}'], gather: 1s}}")
+    assert sqlite_project.dataflow("tick").returncode == 1
+    wait_until(lambda: webhook.posted, "it was told")
+    wait_until(lambda: all_sent(sqlite_project), "it was sent")
+
+
 def test_an_smtp_server_that_hangs_delays_nobody(sqlite_project: Project, webhook: Webhook, start: Start) -> None:
     with Silence() as silent:
         to = f"{{to: ['{silent.address}', '{webhook.address}'], gather: 1s}}"

@@ -5,6 +5,7 @@ The thread has a connection to the store of its own, and sending is done by anot
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -68,12 +69,13 @@ class Watch:
                 pause = _pause(Pauses(jobs), at.message_in, at.history_end != at.history_upto)
                 if at.message_in is not None and at.message_in <= (LAST_LINGER_SECONDS if is_last else 0.0):
                     self._send(LAST_LINGER_SECONDS if is_last else LINGER_SECONDS)
-            except DataflowError as error:  # the store is away: whoever runs says so, too
+            except Exception as error:  # noqa: BLE001  whatever it is: without this thread nobody is told of anything
                 _let_go(store)
                 store = None
-                if str(error) != self._told:
-                    self._told = str(error)
-                    self._say(f"alerts: {error}")
+                told = str(error) if isinstance(error, DataflowError) else f"{type(error).__name__}: {error}"
+                if told != self._told:
+                    self._told = told
+                    self._say(f"alerts: {told}")
             if is_last:
                 _let_go(store)
                 return
@@ -98,10 +100,10 @@ def _pause(pauses: Pauses, message_in: float | None, has_more: bool) -> float:
 
 def start_sender(address: Address, *, linger: float) -> subprocess.Popen[bytes]:
     """A process that sends what is due; it outlives us, and no signal to us reaches it."""
-    argv = [sys.executable, "-m", "opendataflow.runner.notify"]
+    argv = [sys.executable, "-P", "-m", "opendataflow.runner.notify"]
     process = subprocess.Popen(
         argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-        cwd=address.home or None,
+        cwd=address.home if address.home and os.path.isdir(address.home) else None,
     )  # fmt: skip
     # Not among the arguments: everybody can read those, and the store's address may hold a password.
     given = json.dumps({"store": address.store, "project": address.project, "linger": linger}).encode()

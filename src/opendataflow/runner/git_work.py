@@ -32,7 +32,7 @@ def lost_tasks(store: LoopStore) -> list[int]:
 def start_work(taskid: int) -> None:
     """Have a process of its own do the task, found by its number in the same store; it outlives this one."""
     subprocess.Popen(
-        [sys.executable, "-m", "opendataflow.cli.main", "project", "work", str(taskid)], stdin=subprocess.DEVNULL,
+        [sys.executable, "-P", "-m", "opendataflow.cli.main", "project", "work", str(taskid)], stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
 

@@ -37,6 +37,6 @@ class Homes:
         if (running is not None and running.poll() is None) or now < self._not_before.get(project, 0.0):
             return
         self._say(f"{project}: its folder {home} is not on this host; `dataflow project sync {project}` fetches it now")
-        argv = [sys.executable, "-m", "opendataflow.cli.main", "project", "sync", project]
+        argv = [sys.executable, "-P", "-m", "opendataflow.cli.main", "project", "sync", project]
         self._syncing[project] = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         self._not_before[project] = now + SYNC_AGAIN_SECONDS

@@ -30,7 +30,7 @@ class _Process:
     """`dataflow run SLUG --drain` and what it says; without `--drain`, a stream that goes on."""
 
     def __init__(self, job: Job, *, grace_seconds: float, stay: bool) -> None:
-        argv = [sys.executable, "-m", "opendataflow.cli.main", "run", job.jobid, "--json"]
+        argv = [sys.executable, "-P", "-m", "opendataflow.cli.main", "run", job.jobid, "--json"]
         argv += ["--grace", f"{grace_seconds:g}"]
         if not (stay and find_settings(job)):
             argv += ["--drain", "--wait", f"{STAY_SECONDS if stay else 0:g}"]

@@ -94,7 +94,7 @@ def _run_pipeline(
     import subprocess
     import sys
 
-    argv = [sys.executable, "-m", "opendataflow.cli.main", "run", jobid, "--drain", "--json"]
+    argv = [sys.executable, "-P", "-m", "opendataflow.cli.main", "run", jobid, "--drain", "--json"]
     env = {**os.environ, "DATAFLOW_PROJECT": project}
     with subprocess.Popen(argv, cwd=cwd, env=env, stdout=subprocess.PIPE, text=True) as runner:
         told = ""

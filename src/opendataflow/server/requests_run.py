@@ -42,7 +42,7 @@ def run_command(
     with tempfile.TemporaryFile() as said:
         try:
             child = subprocess.Popen(
-                [sys.executable, "-m", "opendataflow.cli.main", *argv], cwd=home, env=variables,
+                [sys.executable, "-P", "-m", "opendataflow.cli.main", *argv], cwd=home, env=variables,
                 stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
         except OSError as error:
