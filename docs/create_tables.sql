@@ -1810,3 +1810,7 @@ CREATE TABLE alert (
 );
 CREATE UNIQUE INDEX alert_open ON alert (project, place, event, subject, owner, name, dataid) WHERE is_open = 1;
 CREATE INDEX alert_told_in ON alert (messageid, event, alertid);
+
+-- Whoever does something for a page says again and again that it is there.
+
+ALTER TABLE request ADD COLUMN beat_at timestamptz;

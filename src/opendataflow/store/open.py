@@ -6,7 +6,7 @@ from collections.abc import Callable
 from opendataflow.errors import ConfigurationError
 from opendataflow.store.loop import LoopStore
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 
 
 def open_store(

@@ -12,6 +12,7 @@ from opendataflow.store.operations import Key
 
 FILE = "requests"
 MOST_OUTPUT = 256 * 1024
+LOST_SECONDS = 60.0  # whoever does a request is gone when it was not heard of for so long
 _REQUEST = (
     "id", "kind", "project", "name", "status", "asked_by", "asked_at", "ended_at", "exit_code", "output",
 )  # fmt: skip
@@ -89,6 +90,16 @@ def add_request(store: LoopStore, kind: str, project: str, name: str = "") -> in
     return store.again(add)
 
 
+def beat_request(store: LoopStore, number: int) -> None:
+    """It is still being done."""
+
+    def beat() -> None:
+        with store.transaction(file=FILE) as tx:
+            tx.run("beat_request", {"id": number, "now": store.time()})
+
+    store.again(beat)
+
+
 def end_request(store: LoopStore, number: int, *, exit_code: int | None, output: str) -> None:
     """What became of it; of a long output the beginning and the end are kept."""
     text = output.replace("\0", "\N{REPLACEMENT CHARACTER}")
@@ -105,7 +116,8 @@ def end_request(store: LoopStore, number: int, *, exit_code: int | None, output:
 
 
 def find_request(store: LoopStore, number: int) -> dict[str, Any] | None:
-    rows = store.read("request", {"id": number}, file=FILE)
+    """What it is, and has come to; FAILED, too, when the server that did it has died."""
+    rows = store.read("request", {"id": number, "lost": store.time(-LOST_SECONDS)}, file=FILE)
     return dict(zip(_REQUEST, rows[0], strict=True)) if rows else None
 
 
@@ -113,5 +125,6 @@ def list_requests(
     store: LoopStore, *, project: str | None = None, name: str | None = None, limit: int = 20
 ) -> list[dict[str, Any]]:
     """The newest first, without what they said."""
-    rows = store.read("requests", {"project": project, "name": name, "limit": limit}, file=FILE)
+    asked = {"project": project, "name": name, "limit": limit, "lost": store.time(-LOST_SECONDS)}
+    rows = store.read("requests", asked, file=FILE)
     return [dict(zip(_REQUEST, row, strict=True)) for row in rows]

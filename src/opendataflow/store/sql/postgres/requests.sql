@@ -31,15 +31,25 @@ SELECT asked_by, asked_at FROM abort_request WHERE runid = %(runid)s
 INSERT INTO request (kind, project, name, asked_by, asked_at) VALUES (%(kind)s, %(project)s, %(name)s, %(asked_by)s, from_now(%(now)s))
 RETURNING id
 
+-- name: beat_request
+UPDATE request SET beat_at = from_now(%(now)s) WHERE id = %(id)s AND status = 'RUNNING'
+
 -- name: end_request
 UPDATE request SET status = %(status)s, ended_at = from_now(%(now)s), exit_code = %(exit_code)s, output = %(output)s
 WHERE id = %(id)s AND status = 'RUNNING'
 
 -- name: request
-SELECT id, kind, project, name, status, asked_by, asked_at, ended_at, exit_code, output FROM request WHERE id = %(id)s
+-- One that was not heard of for long has failed, as far as anybody can tell; should it come to its end, that is told.
+SELECT id, kind, project, name, CASE WHEN is_lost THEN 'FAILED' ELSE status END, asked_by, asked_at, ended_at,
+       exit_code, CASE WHEN is_lost THEN 'the server that did it is gone; ask for it again' ELSE output END
+FROM (SELECT r.*, r.status = 'RUNNING' AND coalesce(r.beat_at, r.asked_at) < from_now(%(lost)s) AS is_lost
+      FROM request r WHERE r.id = %(id)s) found
 
 -- name: requests
-SELECT id, kind, project, name, status, asked_by, asked_at, ended_at, exit_code, '' FROM request
+SELECT id, kind, project, name,
+       CASE WHEN status = 'RUNNING' AND coalesce(beat_at, asked_at) < from_now(%(lost)s) THEN 'FAILED' ELSE status END,
+       asked_by, asked_at, ended_at, exit_code, ''
+FROM request
 WHERE (%(project)s::text IS NULL OR project = %(project)s) AND (%(name)s::text IS NULL OR name = %(name)s)
 ORDER BY id DESC LIMIT %(limit)s
 

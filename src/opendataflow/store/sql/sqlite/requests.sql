@@ -31,15 +31,25 @@ SELECT asked_by, asked_at FROM abort_request WHERE runid = :runid
 INSERT INTO request (kind, project, name, asked_by, asked_at) VALUES (:kind, :project, :name, :asked_by, :now)
 RETURNING id
 
+-- name: beat_request
+UPDATE request SET beat_at = :now WHERE id = :id AND status = 'RUNNING'
+
 -- name: end_request
 UPDATE request SET status = :status, ended_at = :now, exit_code = :exit_code, output = :output
 WHERE id = :id AND status = 'RUNNING'
 
 -- name: request
-SELECT id, kind, project, name, status, asked_by, asked_at, ended_at, exit_code, output FROM request WHERE id = :id
+-- One that was not heard of for long has failed, as far as anybody can tell; should it come to its end, that is told.
+SELECT id, kind, project, name, CASE WHEN is_lost THEN 'FAILED' ELSE status END, asked_by, asked_at, ended_at,
+       exit_code, CASE WHEN is_lost THEN 'the server that did it is gone; ask for it again' ELSE output END
+FROM (SELECT r.*, r.status = 'RUNNING' AND coalesce(r.beat_at, r.asked_at) < :lost AS is_lost
+      FROM request r WHERE r.id = :id) found
 
 -- name: requests
-SELECT id, kind, project, name, status, asked_by, asked_at, ended_at, exit_code, '' FROM request
+SELECT id, kind, project, name,
+       CASE WHEN status = 'RUNNING' AND coalesce(beat_at, asked_at) < :lost THEN 'FAILED' ELSE status END,
+       asked_by, asked_at, ended_at, exit_code, ''
+FROM request
 WHERE (:project IS NULL OR project = :project) AND (:name IS NULL OR name = :name)
 ORDER BY id DESC LIMIT :limit
 
