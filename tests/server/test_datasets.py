@@ -150,6 +150,21 @@ def test_a_chunk_is_downloaded_as_it_is_and_several_files_as_a_zip(shop: Project
     assert Visitor(site.url).get("/v1/datasets/shop/orders/data/2025-11-02").status == 401
 
 
+def test_a_link_in_a_chunk_that_leads_out_of_the_root_is_neither_sent_nor_shown(shop: Project, site: Site) -> None:
+    script, dataid = site.script("viewer"), urllib.parse.quote("a b")
+    shop.folder.joinpath("../key").write_text("x\na secret\n")
+    link = shop.folder / "parts/a b/three.csv"
+    link.symlink_to(shop.folder.parent / "key")
+    try:
+        for what in ("data", "preview"):
+            answer = script.get(f"/v1/datasets/shop/parts/{what}/{dataid}")
+            assert (answer.status, "not below the environment's root" in answer.text) == (409, True)
+            assert "a secret" not in answer.text
+        assert "a secret" not in site.visitor("viewer").get(f"/datasets/shop/parts/{dataid}?rows=20").text
+    finally:
+        link.unlink()
+
+
 def test_chunks_are_listed_page_by_page_and_by_status(shop: Project, site: Site) -> None:
     script, shell = site.script("viewer"), Shell(shop.store)
     shell.run("INSERT INTO datastatus (project, datasetid, dataid, status) VALUES ('shop', 'parts', 'a/c', 'HOLD')")

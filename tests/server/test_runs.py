@@ -156,6 +156,17 @@ def test_an_output_that_is_not_below_the_root_is_not_sent(at_night: Night) -> No
         assert (answer.status, "not below the environment's root" in answer.json["detail"]) == (409, True)
     finally:
         at_night.project.sql(f"UPDATE data_manifest SET location = '{before}' {wanted}")
+    place = at_night.project.folder / "data" / "orders" / f"{at_night.days[0]}.csv"
+    place.rename(place.with_suffix(".away"))
+    place.mkdir()
+    (place / "link.csv").symlink_to(elsewhere)
+    try:
+        answer = at_night.script.get(f"/v1/runs/{complete}/output")
+        assert (answer.status, "not below the environment's root" in answer.json["detail"]) == (409, True)
+    finally:
+        (place / "link.csv").unlink()
+        place.rmdir()
+        place.with_suffix(".away").rename(place)
 
 
 def test_why_a_dataid_waits_or_failed_is_told_with_the_next_step(at_night: Night) -> None:

@@ -11,9 +11,8 @@ from opendataflow.domain.streams import find_settings
 from opendataflow.errors import UsageError
 from opendataflow.project.address import Address
 from opendataflow.runner.explain import explain
-from opendataflow.runner.files import find_files, is_local, is_reachable
 from opendataflow.runner.moments import moment
-from opendataflow.server.downloads import Download, blocks, is_below, zipped
+from opendataflow.server.downloads import Download, File, download, files_of, is_below
 from opendataflow.server.problems import NotThere
 from opendataflow.store.check_results import find_findings
 from opendataflow.store.git import commits_of
@@ -193,27 +192,17 @@ def find_made(store: LoopStore, runid: int) -> Made:
 
 def download_of(made: Made) -> Download:
     """The only file as it is, else a zip with a folder for each dataset."""
-    name = f"{made.run['jobid']}_{made.run['dataid']}_run_{made.run['runid']}"
-    files: list[tuple[str, str, int]] = []
+    files: list[File] = []
     for one in made.outputs:
-        location = one["location"]
-        if not is_reachable(location):
-            raise UsageError(f"{one['dataset']} is at {location}, where this server does not read")
-        if is_local(location) and not is_below(location, made.roots[one["project"]]):
-            raise UsageError(f"{one['dataset']} is at {location}, which is not below the environment's root; not sent")
+        dataset, location = one["dataset"], one["location"]
         try:
-            found = find_files(location)
+            found = files_of(location, root=made.roots[one["project"]], told=dataset)
         except OSError as error:
-            raise NotThere(f"{one['dataset']}: {location}: {error.strerror or error}; it may be superseded") from error
-        for file, size, _ in found.files:
-            path = location if not file else f"{location.rstrip('/')}/{file}"
-            files.append((f"{one['dataset']}/{file or os.path.basename(location)}", path, size))
+            raise NotThere(f"{dataset}: {location}: {error.strerror or error}; it may be superseded") from error
+        files += [file._replace(name=f"{dataset}/{file.name}") for file in found]
     if not files:
         raise NotThere(f"run {made.run['runid']} published no files")
-    if len(files) == 1:
-        _, path, size = files[0]
-        return Download(f"{name}_{os.path.basename(path)}", size, blocks(path))
-    return Download(f"{name}.zip", None, zipped((inside, path) for inside, path, _ in files))
+    return download(f"{made.run['jobid']}_{made.run['dataid']}_run_{made.run['runid']}", files)
 
 
 # A job on a dataid ----------------------------------------------------------------------------------------------------

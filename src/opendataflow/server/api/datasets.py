@@ -199,7 +199,4 @@ async def get_preview(
 async def get_data(project: Name, dataset: Name, dataid: DataId, _user: Viewer, context: Ctx) -> StreamingResponse:
     """The files of a READY chunk: one as it is, several as a zip."""
     found = await chunk_files.find_download(context, project, dataset, dataid)
-    headers = {"Content-Disposition": f'attachment; filename="{found.name}"', "Cache-Control": "no-store"}
-    if found.size is not None:
-        headers["Content-Length"] = str(found.size)
-    return StreamingResponse(found.parts, headers=headers, media_type="application/octet-stream")
+    return StreamingResponse(found.parts, headers=found.headers, media_type="application/octet-stream")

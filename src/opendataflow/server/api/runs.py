@@ -1,5 +1,6 @@
 """Runs over the API: the list, one run, its log, what it made; a job on a dataid; requests."""
 
+import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query
@@ -232,7 +233,7 @@ async def get_log(
 
 async def send_output(context: Context, runid: int) -> Response:
     made = await context.stores.ask(lambda store: find_made(store, runid))
-    download = download_of(made)
+    download = await asyncio.to_thread(download_of, made)  # what a slow disk holds up is this answer only
     return StreamingResponse(download.parts, media_type="application/octet-stream", headers=download.headers)
 
 

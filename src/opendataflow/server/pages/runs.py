@@ -1,5 +1,6 @@
 """Pages of runs: the list with its durations, one run with its log, a job on a dataid, a request."""
 
+import asyncio
 import os
 from typing import Annotated, Any
 
@@ -9,6 +10,7 @@ from starlette.responses import Response, StreamingResponse
 
 from opendataflow.domain.run import RunStatus
 from opendataflow.errors import UsageError
+from opendataflow.project.address import Address
 from opendataflow.server.access import Viewer
 from opendataflow.server.api.runs import Name, RunNumber, log_facts, request_facts, send_output
 from opendataflow.server.context import Ctx
@@ -64,15 +66,18 @@ async def run(request: Request, user: Viewer, context: Ctx, runid: RunNumber) ->
 async def log_file(_user: Viewer, context: Ctx, runid: RunNumber) -> Response:
     """The whole log as a file; of one that grows, what is there now."""
     row = await context.stores.ask(lambda store: get_shown(store, runid))
-    place = find_log(context.address, row)
-    name = f"{row['jobid']}_{row['dataid']}_run_{runid}.log"
+    found = await asyncio.to_thread(_log_of, context.address, row)
+    return StreamingResponse(found.parts, media_type="text/plain; charset=utf-8", headers=found.headers)
+
+
+def _log_of(address: Address, row: dict[str, Any]) -> Download:
+    place = find_log(address, row)
+    name = f"{row['jobid']}_{row['dataid']}_run_{row['runid']}.log"
     if place is None:
         text = row["log_tail"].encode()
-        found = Download(name, len(text), iter([text]))
-    else:
-        size = os.path.getsize(place)
-        found = Download(name, size, blocks(place, upto=size))
-    return StreamingResponse(found.parts, media_type="text/plain; charset=utf-8", headers=found.headers)
+        return Download(name, len(text), iter([text]))
+    size = os.path.getsize(place)
+    return Download(name, size, blocks(place, upto=size))
 
 
 @router.get("/runs/{runid}/output")
