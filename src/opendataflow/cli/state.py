@@ -244,9 +244,9 @@ def _why_stream(store: "LoopStore", found: "Address", job: str, as_json: bool) -
 
 
 def _why_all(store: "LoopStore", found: "Address", as_json: bool) -> None:
-    from opendataflow.runner.blockers import blockers
+    from opendataflow.runner.blockers import LIMIT, find_blockers
 
-    told = blockers(store, project=found.project)
+    told, is_all = find_blockers(store, project=found.project)
     if _streams(store, found):
         from opendataflow.runner.stream_state import stream_blockers
 
@@ -266,6 +266,8 @@ def _why_all(store: "LoopStore", found: "Address", as_json: bool) -> None:
         put(f"    next: {one['fix']}")
     blocks = number_of(sum(one["blocks"] for one in told), "dataid")
     say(f"{number_of(len(told), 'cause')}, {blocks} blocked by {'it' if len(told) == 1 else 'them'}")
+    if not is_all:
+        say(f"and more: of what failed, and of what is blocked, {LIMIT:,} dataids were looked at")
 
 
 def _run_row(run: dict[str, Any]) -> tuple[Any, ...]:

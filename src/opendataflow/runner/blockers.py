@@ -9,7 +9,7 @@ from opendataflow.store.rows import Row
 from opendataflow.store.stuck import Closed, list_closed
 from opendataflow.store.workers import find_pause_of_all
 
-LIMIT = 100_000  # rows that are looked at; more than that is told as "and more"
+LIMIT = 100_000  # rows that are looked at; that there are more is told
 Key = tuple[str, str, str]  # project, job or dataset, dataid
 EVERYTHING = ("", "everything", "all")
 
@@ -22,7 +22,17 @@ class Root(NamedTuple):
     name: str
 
 
+class Blockers(NamedTuple):
+    roots: list[dict[str, Any]]
+    is_all: bool  # False: more failed, or is blocked, than was looked at
+
+
 def blockers(store: LoopStore, *, project: str | None, limit: int = LIMIT) -> list[dict[str, Any]]:
+    """The roots, as `find_blockers` has them."""
+    return find_blockers(store, project=project, limit=limit).roots
+
+
+def find_blockers(store: LoopStore, *, project: str | None, limit: int = LIMIT) -> Blockers:
     """The roots, the one that blocks most first: what it is, its dataids, what it blocks, the next step.
 
     At most so many failed and so many blocked dataids are looked at.
@@ -40,7 +50,7 @@ def blockers(store: LoopStore, *, project: str | None, limit: int = LIMIT) -> li
         at_root[root].setdefault(where, reason)
         whole[root] |= {job: number} if number else {}
     told = [_tell(root, causes, list(blocked[root]), whole[root], facts) for root, causes in at_root.items()]
-    return sorted(told, key=lambda one: (-one["blocks"], -len(one["dataids"]), one["name"]))
+    return Blockers(sorted(told, key=lambda one: (-one["blocks"], -len(one["dataids"]), one["name"])), facts.is_all)
 
 
 def _tell(
@@ -55,11 +65,12 @@ def _tell(
         "reason": next(iter(causes.values())),
         "blocks": len(blocked) + sum(whole.values()),
         "jobs": sorted({key[1] for key in (*blocked, *whole)}),
-        "fix": _fix(root, dataids, root.name in facts.scanned),
+        "fix": next_step(root, dataids, root.name in facts.scanned),
     }
 
 
-def _fix(root: Root, dataids: list[str], can_scan: bool) -> str:
+def next_step(root: Root, dataids: list[str], can_scan: bool = False) -> str:
+    """The command that helps."""
     first = dataids[0]
     match root.kind:
         case "FAILED" if len(dataids) > 1:
@@ -93,8 +104,11 @@ class _Facts:
     def __init__(self, store: LoopStore, project: str | None, limit: int) -> None:
         self._store, self._project = store, project
         self.rows: dict[Key, Row] = {}
+        self.is_all = True
         for name in ("failed_rows", "blocked_rows"):
-            for row in self._read(name, limit=limit):
+            found = self._read(name, limit=limit)
+            self.is_all &= len(found) < limit
+            for row in found:
                 self.rows[row[0], row[1], row[2]] = row
         self._running = {(row[0], row[1], row[2]): row for row in self._read("running_rows", now=store.time())}
         self._missing: dict[Key, list[Row]] = defaultdict(list)

@@ -1,20 +1,23 @@
 """What needs a person now, what goes on, and how everything stands: the first page, and `/v1/overview`."""
 
 import json
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from opendataflow.domain.partitions import TIME_KINDS, kind
 from opendataflow.project.address import Address
-from opendataflow.runner.blockers import blockers
+from opendataflow.runner.blockers import Root, find_blockers, next_step
 from opendataflow.runner.stream_state import stream_blockers
+from opendataflow.server.facts_jobs import dataids_of
 from opendataflow.store.live import running
 from opendataflow.store.loop import LoopStore
 from opendataflow.store.overview import overview
+from opendataflow.store.registry import get_run
 from opendataflow.store.streams import list_streams
 from opendataflow.store.tally import fold_if_due
 from opendataflow.store.workers import find_pause_of_all, list_limits, list_workers
 
-LOOKED_AT = 2_000  # failed, and blocked dataids that are grouped; the counts below are of all
+LOOKED_AT = 2_000  # failed, and blocked dataids that are grouped by root; what failed or is held is counted whole
 NAMED = 20  # dataids that a group names
 SHOWN_RUNS = 50
 _GRAVE = {
@@ -47,17 +50,46 @@ class Group(NamedTuple):
     needs_a_person: bool
 
 
-def needs(store: LoopStore, address: Address, *, project: str | None, gaps: dict[str, Any]) -> list[Group]:
-    """What needs a person, by root, the gravest first."""
-    told = blockers(store, project=project, limit=LOOKED_AT)
+def needs(
+    store: LoopStore, address: Address, *, project: str | None, gaps: dict[str, Any], jobs: list[dict[str, Any]]
+) -> tuple[list[Group], bool]:
+    """What needs a person, by root, the gravest first; and whether all that waits was looked at.
+
+    `jobs` are all of them, each with its counts.
+    """
+    roots, is_all = find_blockers(store, project=project, limit=LOOKED_AT)
     if list_streams(store, project=project):
-        told += stream_blockers(store, address, project=project)
-    found = [_group(one) for one in told]
+        roots += stream_blockers(store, address, project=project)
+    found = [_group(one) for one in roots]
+    if not is_all:
+        found = list(_counted(store, found, jobs))
     found += _expired(store, project)
     known = {(one.project, one.name) for one in found if one.cause in ("MISSING", "REJECTED")}
     found += [one for one in _late(store, project, gaps) if (one.project, one.name) not in known]
     found += _nobody_works(store, project)
-    return sorted(found, key=lambda one: (_GRAVE.get(one.cause, 5), -one.blocks, -one.number, one.name))
+    return sorted(found, key=lambda one: (_GRAVE.get(one.cause, 5), -one.blocks, -one.number, one.name)), is_all
+
+
+def _counted(store: LoopStore, found: list[Group], jobs: list[dict[str, Any]]) -> Iterator[Group]:
+    """Where more failed or is held than was looked at: every job of which something did, with the number of all."""
+    numbers = {
+        (status, one["project"], one["name"]): int(one["counts"].get(status, 0))
+        for one in jobs for status in ("FAILED", "HOLD")
+    }  # fmt: skip
+    for one in found:
+        yield one._replace(number=max(one.number, numbers.pop((one.cause, one.project, one.name), 0)))
+    for (status, project, name), number in numbers.items():
+        if not number:
+            continue
+        first = dataids_of(store, project, name, status=status, limit=NAMED, offset=0)["items"]
+        if not first:  # since it was counted somebody has mended it
+            continue
+        dataids, runid = [one["dataid"] for one in first], first[0]["runid"]
+        says = f"{name}/{dataids[0]} is on HOLD"
+        if status == "FAILED":
+            says = str(get_run(store, runid)["message"] if runid else "") or "it failed"
+        fix = next_step(Root(status, project, name), dataids)
+        yield Group(status, _TITLES.get(status, status), project, name, says, number, dataids, 0, [], fix, True)
 
 
 def _group(told: dict[str, Any]) -> Group:
@@ -137,9 +169,11 @@ def standing(store: LoopStore, address: Address, *, project: str | None) -> dict
         for one in list_limits(store, project=project) if one.paused_by is not None
     ]  # fmt: skip
     workers = list_workers(store)
+    found_needs, is_all = needs(store, address, project=project, gaps=told["gaps"], jobs=counts["job"])
     return {
         "environment": store.environment,
-        "needs": [one._asdict() for one in needs(store, address, project=project, gaps=told["gaps"])],
+        "needs": [one._asdict() for one in found_needs],
+        "needs_all": is_all,
         "running": runs,
         "running_total": total,
         "pauses": pauses,

@@ -76,6 +76,7 @@ class OverviewFacts(BaseModel):
     as_of: str
     environment: str
     needs: list[Need]
+    needs_all: bool  # false: more is blocked than was looked at; `needs` may lack what some of it waits for
     rates: Rates
     running: list[RunningRun]
     running_total: int
