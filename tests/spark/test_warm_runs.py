@@ -147,6 +147,30 @@ def test_a_chunk_that_never_ends_is_ended_alone_and_every_chunk_has_its_own_outp
     assert "chunk 2" not in shown
 
 
+# A person wants one of them ended --------------------------------------------------------------------------------------
+def test_an_abort_fails_the_one_that_was_meant_and_the_others_of_the_child_run_again(sqlite_project: Project) -> None:
+    project = pipeline(sqlite_project, SLEEPS, settings="at_once: 2\n    retries: {max: 5, backoff: 0.1s}")
+    sleep = project.write("sleep", "")
+    with draining(project) as runner:
+        wait_until_asleep(project, runner, 2)
+        assert states(project) == {"1": "RUNNING", "2": "RUNNING", "3": "PENDING", "4": "PENDING"}
+        done = project.dataflow("abort", SLUG, "1", "--wait", "60")
+        assert done.returncode == 0, done.stderr
+        assert states(project)["1"] == "FAILED"
+        sleep.unlink()
+        code, _, told = end_of(runner)
+    assert code == 1, told
+    assert states(project) == {"1": "FAILED", "2": "COMPLETE", "3": "COMPLETE", "4": "COMPLETE"}
+    assert [text.startswith("aborted by ") for text in messages(project, "1")] == [True]
+    assert column(project, "attempts")["2"] == 1  # what was ended with it is no attempt of its own
+    assert set(column(project, "deaths").values()) == {0}
+    assert chunks(project) == expected([2, 3, 4])
+    assert left_behind(project) == []
+    wait_until_gone(project)
+    heal(project)
+    assert chunks(project) == expected([1, 2, 3, 4])
+
+
 # The runner is told to stop, or loses a lease -------------------------------------------------------------------------
 def test_a_runner_that_is_stopped_or_loses_a_lease_gives_back_what_it_has(sqlite_project: Project) -> None:
     project = pipeline(sqlite_project, SLEEPS, settings="at_once: 3\n    lease: 6s")
