@@ -12,7 +12,7 @@ from opendataflow.domain.alerts import Event, Finding, Pace, Settings, To, due_i
 from opendataflow.domain.registration import JobSpec
 from opendataflow.domain.run import Ending
 from opendataflow.runner.alerts import look
-from opendataflow.store import registry
+from opendataflow.store import registry, streams
 from opendataflow.store.alert_messages import (
     SENDER_SECONDS,
     claim_message,
@@ -24,6 +24,7 @@ from opendataflow.store.alert_messages import (
     message_counts,
 )
 from opendataflow.store.alerts import Seen, list_notified, record, take_look, watched
+from opendataflow.store.rows import utc_text
 from opendataflow.store.statements import statements
 
 MAIL, HOOK = "notify/0", "notify/1"
@@ -361,3 +362,46 @@ def test_the_statements_of_a_look_seek_in_an_index(outage: World) -> None:
         plan = [row[3] for row in cursor.fetchall()]
         scans = [line for line in plan if line.startswith("SCAN") and "USING" not in line and line != "SCAN h"]
         assert scans == [], (name, plan)
+
+
+# Streams --------------------------------------------------------------------------------------------------------------
+STREAM = {
+    "schema": [["email", "string", True]], "max_batch": 100, "seal": "hourly", "every": 0.2, "retention": 60.0,
+    "backlog": 10, "body": 1024, "on_error": "set_aside", "from": {"intake": True}, "destination": "leads",
+    "live": "leads_live", "in_table": False,
+}  # fmt: skip
+
+
+def stuck(world: World) -> list[tuple[str, str]]:
+    again(world)
+    rows = [one for one in list_alerts(world.store, project=None, limit=10) if one["event"] == "stuck"]
+    return [(one["name"], one["reason"]) for one in rows]
+
+
+def test_a_stream_that_failed_lags_or_lost_its_runner_is_stuck_until_it_goes_on(world: World) -> None:
+    leads = telling(job("leads", [], ["leads_live"]), MAIL, stuck_after=300.0)
+    definition = {**json.loads(leads.definition or "{}"), "stream": STREAM}
+    world.apply(leads._replace(definition=json.dumps(definition, sort_keys=True)))
+    known = world.store.get_job("leads")
+    again(world)
+
+    def says(state: str, *, reason: str = "", waits: float | None = None) -> None:
+        oldest = None if waits is None else utc_text(world.store.clock() - waits)
+        streams.report(world.store, known, state=state, reason=reason, accepted=7, oldest_at=oldest)
+
+    says("RUNNING", waits=60.0)
+    assert stuck(world) == []
+    says("RUNNING", waits=400.0)
+    assert stuck(world) == [("leads", "7 items wait, the oldest for 7 min; the stream is RUNNING")]
+    says("RUNNING")
+    assert stuck(world) == []
+    says("FAILED", reason="the log is damaged")
+    ((_, reason),) = stuck(world)
+    assert reason.startswith("the stream is FAILED: the log is damaged; ")
+    world.sql("UPDATE job SET paused_by = 'anna'")  # somebody knows of it
+    assert stuck(world) == []
+    world.sql("UPDATE job SET paused_by = NULL")
+    says("RUNNING")
+    long_ago = utc_text(world.store.clock() - 900)
+    world.sql(f"UPDATE stream SET seen_at = '{long_ago}'")
+    assert stuck(world) == [("leads", "tests runs the stream, and was not heard of for 15 min; start a worker")]

@@ -9,7 +9,7 @@ import datetime
 import json
 from collections.abc import Iterator
 
-from opendataflow.domain.alerts import EXPIRED_SECONDS, Event, Finding, Pace, stuck_limit
+from opendataflow.domain.alerts import EXPIRED_SECONDS, STUCK_LEAST_SECONDS, Event, Finding, Pace, stuck_limit
 from opendataflow.domain.clocks import find_clock
 from opendataflow.domain.partitions import TIME_KINDS, kind, latest_expected, slot_of
 from opendataflow.domain.refusals import find_refusal
@@ -40,12 +40,14 @@ from opendataflow.store.alerts import (
 )
 from opendataflow.store.loop import LoopStore
 from opendataflow.store.rows import Row
+from opendataflow.store.streams import FAILED, RUNNING, StreamRow, committed_end, list_streams
 from opendataflow.store.workers import find_pause_of_all
 
 LOOK_SECONDS = (1.0, 10.0)  # between two looks while things change: the least and the most
 CLOCK_SECONDS = (2.0, 60.0)  # between two looks at what only time changes
 REFUSED_SECONDS = 3600.0  # what the questions refuse for so long is stuck, unless the job says when
 MOST_CHANGES = 1_000_000  # of the history; what is further back is nobody's news
+ITEMS = "items"  # of a stream, where an alert names a dataid
 MOST_SLOTS = 48  # of a job that are looked at when nobody looked for long
 
 
@@ -99,7 +101,7 @@ class _Look:
             findings += self._failed(rows)
             seen = seen._replace(upto=upto, over=over_alerts(self._store), paces=self._new_paces(after, upto))
         if is_clock:
-            stuck = list(self._stuck())
+            stuck = [*self._stuck(), *self._stuck_streams()]
             refused = list(self._refused())
             known = open_stuck(self._store)
             told = {(one.owner, one.name, one.dataid, one.runid): one for one in known}
@@ -143,6 +145,35 @@ class _Look:
                 reason = f"RUNNING for {_minutes(running)} by {owner}, and {_minutes(limit)} is long for it"
             if reason:
                 yield Finding(Event.STUCK, project, jobid, "job", project, jobid, dataid, reason, runid)
+
+    def _stuck_streams(self) -> Iterator[Finding]:
+        """Streams that failed, whose runner is gone, or whose items wait for long: by what their runners last said."""
+        if not self._jobs:
+            return
+        for row in list_streams(self._store, project=None):
+            key = (row.project, row.jobid)
+            if row.paused_by is not None or not self._tells(key, Event.STUCK):
+                continue
+            limit = self._jobs[key].settings.stuck_after or STUCK_LEAST_SECONDS
+            if reason := self._why_stream(row, limit):
+                yield Finding(Event.STUCK, *key, "job", *key, ITEMS, reason)
+
+    def _why_stream(self, row: StreamRow, limit: float) -> str:
+        if row.state == FAILED:
+            return f"the stream is FAILED: {row.reason}; mend the cause, then `dataflow stream resume {row.jobid}`"
+        unseen = self._since(row.seen_at)
+        if row.state == RUNNING and unseen is not None and unseen >= EXPIRED_SECONDS:
+            return f"{row.owner} runs the stream, and was not heard of for {_minutes(unseen)}; start a worker"
+        waited = self._since(row.oldest_at)
+        if waited is None or waited < limit:
+            return ""
+        behind = row.accepted - committed_end(self._store, self._store.get_job(row.jobid, project=row.project))
+        if behind <= 0:
+            return ""
+        return f"{behind:,} items wait, the oldest for {_minutes(waited)}; the stream is {row.state}"
+
+    def _since(self, moment: str | None) -> float | None:
+        return None if moment is None else self._begun - datetime.datetime.fromisoformat(moment).timestamp()
 
     def _refused(self) -> Iterator[Finding]:
         for project, jobid, dataid, refusal in refused_rows(self._store):
