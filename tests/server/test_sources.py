@@ -17,6 +17,7 @@ import pytest
 
 from opendataflow.project.secrets import decrypt
 from support.postgres import Server as Postgres
+from support.processes import wait_for
 from support.projects import Project
 from support.web import Answer, Site, Visitor, browser
 
@@ -42,7 +43,7 @@ class Crm:
     """A PostgreSQL database whose reader needs a password."""
 
     def __init__(self, server: Postgres) -> None:
-        url = server.new_database()
+        self.url = url = server.new_database()
         self.name = url.partition("?")[0].rpartition("/")[2]
         self.user = f"reader_{self.name}"
         self.address = f"postgresql://{self.user}@/{self.name}?host={server.data}"
@@ -317,6 +318,21 @@ def test_a_large_download_streams_with_little_memory_and_ends_with_its_reader(
     while arguments_of_children(site.process.pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert arguments_of_children(site.process.pid) == []
+
+
+def test_a_download_that_does_not_begin_ends_with_its_reader(
+    site: Site, admin: Visitor, operator: Visitor, crm: Crm
+) -> None:
+    bind(admin, "crm", **crm.values())
+    with psycopg.connect(crm.url) as shell:
+        shell.execute("LOCK TABLE customers IN ACCESS EXCLUSIVE MODE")  # as somebody's ALTER TABLE does
+        connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=60)
+        connection.request("GET", f"{CRM}/rows.csv", headers={"authorization": f"Bearer {operator.token}"})
+        wait_for(lambda: arguments_of_children(site.process.pid), "a child asks the source")
+        waits = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        wait_for(lambda: shell.execute(waits).fetchone() != (0,), "it waits for the table")
+        connection.close()
+        wait_for(lambda: not arguments_of_children(site.process.pid), "it went with its reader", seconds=10)
 
 
 # Who may --------------------------------------------------------------------------------------------------------------

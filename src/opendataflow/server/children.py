@@ -152,6 +152,24 @@ class Stream(Response):
             _LOG.error("a download broke off: %s", (await self._child.words).strip())
 
 
+async def first_of(child: Running, receive: Receive) -> bytes:
+    """The beginning of what it prints, however long that takes; Failed when the browser goes before that."""
+    stdout = child.process.stdout
+    if stdout is None:
+        return b""
+    gone = asyncio.create_task(_until_gone(receive))
+    read = asyncio.create_task(stdout.read(PIECE))
+    try:
+        await asyncio.wait({gone, read}, return_when=asyncio.FIRST_COMPLETED)
+        if not read.done():
+            raise Failed("nobody waits for it any more")
+        return read.result()
+    finally:
+        gone.cancel()
+        read.cancel()
+        await asyncio.gather(gone, read, return_exceptions=True)
+
+
 async def _until_gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

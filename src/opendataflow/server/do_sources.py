@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from starlette.types import Receive
+
 from opendataflow.errors import UsageError
 from opendataflow.runner.bind import Bound, bind, home_of
 from opendataflow.server.access import User
 from opendataflow.server.actions import Acting, Action, Asked, Done, Plan
-from opendataflow.server.children import Children, Failed, Stream, explain
+from opendataflow.server.children import Children, Failed, Stream, explain, first_of
 from opendataflow.server.context import Context
 from opendataflow.server.problems import NotThere
 from opendataflow.store.accounts import Role, record_action
@@ -130,14 +132,18 @@ async def sample(
     return Sampled(list(told[0]) if told else [], [list(row.values()) for row in told])
 
 
-async def download(context: Context, project: str, datasetid: str, *, dataid: str | None, safe: bool) -> Stream:
-    """All rows as CSV. What is wrong before the first one is told; what goes wrong later breaks the answer off."""
+async def download(
+    context: Context, receive: Receive, project: str, datasetid: str, *, dataid: str | None, safe: bool
+) -> Stream:
+    """All rows as CSV. What is wrong before the first one is told; what goes wrong later breaks the answer off.
+
+    A source may take long to begin: its child ends with the browser that asked, which `receive` tells of.
+    """
     await check_there(context, project, datasetid)
     argv = ["source", "download", *(["--safe"] if safe else []), "--", datasetid, *([dataid] if dataid else [])]
     async with contextlib.AsyncExitStack() as stack:
         child = await stack.enter_async_context(CHILDREN.start(context.address, project, *argv))
-        stdout = child.process.stdout
-        first = await stdout.read(4096) if stdout is not None else b""
+        first = await first_of(child, receive)
         if not first and (code := await child.process.wait()):
             raise explain(code, await child.words)
         name = f"{datasetid}{f'-{dataid}' if dataid else ''}.csv"

@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
 from starlette.responses import Response
 
 from opendataflow.runner.source_facts import Described
@@ -166,6 +167,7 @@ async def show_sample(
     responses={**_CSV, **_BUSY},
 )  # fmt: skip
 async def rows_csv(
+    request: Request,
     user: Operator,
     context: Ctx,
     project: ProjectId,
@@ -176,4 +178,4 @@ async def rows_csv(
     ] = False,
 ) -> Response:
     """CSV of all rows, streamed; an answer that breaks off is not whole."""
-    return await download(context, project, dataset, dataid=dataid, safe=safe)
+    return await download(context, request.receive, project, dataset, dataid=dataid, safe=safe)

@@ -145,9 +145,9 @@ async def show_sample(
 
 @router.get("/sources/{project}/{dataset}/rows.csv")
 async def rows_csv(
-    user: Operator, context: Ctx, project: str, dataset: str, dataid: str = "", safe: bool = False
+    request: Request, user: Operator, context: Ctx, project: str, dataset: str, dataid: str = "", safe: bool = False
 ) -> Response:
-    return await download(context, project, dataset, dataid=dataid or None, safe=safe)
+    return await download(context, request.receive, project, dataset, dataid=dataid or None, safe=safe)
 
 
 # Both forms -----------------------------------------------------------------------------------------------------------
