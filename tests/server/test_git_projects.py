@@ -244,6 +244,21 @@ def test_a_pull_that_is_killed_leaves_a_whole_version_and_the_next_one_works(
     assert [one["state"] for one in shown(ops)["tasks"]] == ["DONE", "LOST", "DONE"]
 
 
+def test_a_project_whose_pull_was_killed_can_be_removed(ops: Project, origin: Origin, tmp_path: Path) -> None:
+    origin.shop()
+    add(ops, origin)
+    origin.write("note", "2")
+    origin.push()
+    marker = tmp_path / "marker"
+    pull = ops.start(DATAFLOW, "project", "pull", "shop", env={"DATAFLOW_FAULT_POINT": f"before_switch:{marker}"})
+    wait_for(marker.exists, "the pull at its point")
+    os.kill(pull.pid, signal.SIGKILL)
+    pull.communicate(timeout=30)
+    done = ops.dataflow("project", "remove", "shop", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert ops.json("project", "list") == []
+
+
 def test_two_pulls_at_once_one_waits_and_says_so(ops: Project, origin: Origin, tmp_path: Path) -> None:
     origin.shop()
     add(ops, origin)

@@ -23,7 +23,7 @@ from opendataflow.project.repository import Commit, Plain, Repository
 from opendataflow.project.secrets import decrypt, get_passkey
 from opendataflow.runner import git_folders as folders
 from opendataflow.runner.git_check import check_files, check_version
-from opendataflow.runner.git_work import Working, locked
+from opendataflow.runner.git_work import Working, locked, lost_tasks
 from opendataflow.store import git
 from opendataflow.store.git import Change, Credential, GitProject, Switch, Task
 from opendataflow.store.loop import LoopStore
@@ -305,7 +305,10 @@ def _marker_here(store: LoopStore, project: GitProject, commit: str) -> Any:
 def remove(store: LoopStore, project: str) -> str:
     """Take the project out of the store and off this host, but for its data; returns what became of it."""
     known = git.get_git_project(store, project)
-    busy = [one for one in git.list_tasks(store, project=project, limit=5) if one.is_open]
+    lost = set(lost_tasks(store))
+    busy = [
+        one for one in git.list_tasks(store, project=project, limit=5) if one.is_open and one.taskid not in lost
+    ]  # fmt: skip
     if busy:
         raise UsageError(f"{project}: {busy[0].kind} by {busy[0].asked_by} goes on; wait for its end")
     with locked(known.folder, lambda _: None):
