@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -11,6 +12,7 @@ from opendataflow.store.loop import LoopStore
 
 THREADS = 4
 CLOSE_SECONDS = 10.0
+CUT_SECONDS = 1.0  # a connection that was cut while nobody used it is noticed sooner than that
 
 _T = TypeVar("_T")
 
@@ -29,6 +31,7 @@ class Stores:
 
     def _answer(self, question: Callable[[LoopStore], _T], actor: str | None) -> _T:
         store: LoopStore | None = getattr(self._of_thread, "store", None)
+        is_new, has_begun, began = store is None, False, time.monotonic()
         if store is None:
             store = self._of_thread.store = self.open()
             self._of_thread.name = store.actor
@@ -36,11 +39,15 @@ class Stores:
             signed = actor or self._of_thread.name
             if store.actor != signed:
                 store.sign(signed)
+            has_begun = actor is not None
             return question(store)
         except StoreUnavailable:
             self._of_thread.store = None
             store.close()
-            raise
+            # The store was started again since: with a new connection, all is well. But nothing is done twice.
+            if is_new or has_begun or time.monotonic() - began > CUT_SECONDS:
+                raise
+        return self._answer(question, actor)
 
     def close(self) -> None:
         """Let the connections go, each in its own thread: SQLite asks for that."""

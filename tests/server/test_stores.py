@@ -1,0 +1,69 @@
+"""The connections of the pages: what happens to them while nobody looks is nobody's trouble."""
+
+import asyncio
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from opendataflow.errors import StoreUnavailable
+from opendataflow.server.stores import THREADS, Stores
+from opendataflow.store import open_store
+from opendataflow.store.loop import LoopStore
+from opendataflow.store.migrate import upgrade
+from support.postgres import Server
+
+
+@pytest.fixture
+def url(postgres_server: Server) -> str:
+    url = postgres_server.new_database()
+    store = open_store(url, actor="tests", check=False)
+    upgrade(store)
+    store.close()
+    return url
+
+
+@pytest.fixture
+def stores(url: str) -> Iterator[Stores]:
+    made = Stores(lambda: open_store(url, actor="server"))
+    yield made
+    made.close()
+
+
+def cut(url: str) -> int:
+    """End all other connections to the database, as a restart of it does; how many there were."""
+    with psycopg.connect(url, autocommit=True) as shell:
+        ended = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database()"
+        return len(shell.execute(f"{ended} AND pid <> pg_backend_pid()").fetchall())
+
+
+async def ask_all(stores: Stores, actor: str | None = None) -> list[int]:
+    """A question on every thread at once."""
+
+    def count(store: LoopStore) -> int:
+        asyncio.run(asyncio.sleep(0.1))  # so that no thread comes twice
+        return len(store.read("projects", {}, file="operations"))
+
+    return list(await asyncio.gather(*(stores.ask(count, actor=actor) for _ in range(THREADS))))
+
+
+def test_after_a_restart_of_the_store_no_question_fails_on_any_thread(url: str, stores: Stores) -> None:
+    assert asyncio.run(ask_all(stores)) == [0] * THREADS
+    assert cut(url) == THREADS
+    assert asyncio.run(ask_all(stores)) == [0] * THREADS
+    assert cut(url) == THREADS
+    assert asyncio.run(ask_all(stores, "anna (web)")) == [0] * THREADS, "whoever acts is told to it first"
+
+
+def test_an_action_that_had_begun_is_not_done_twice(url: str, stores: Stores) -> None:
+    begun = []
+    assert asyncio.run(ask_all(stores, "anna (web)")) == [0] * THREADS
+
+    def act(store: LoopStore) -> None:
+        begun.append(store.actor)
+        cut(url)
+        store.read("projects", {}, file="operations")
+
+    with pytest.raises(StoreUnavailable):
+        asyncio.run(stores.ask(act, actor="anna (web)"))
+    assert begun == ["anna (web)"]
