@@ -4,6 +4,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -12,6 +13,7 @@ from opendataflow.server.access import COOKIE
 from opendataflow.server.pages.login import DEVICE, GUEST
 from opendataflow.store.logins import OF_PAIR
 from support.people import OTHER, PASSWORD, Person
+from support.processes import wait_for
 from support.projects import Project
 from support.web import Site, Visitor
 
@@ -297,8 +299,13 @@ def test_a_token_is_shown_once_does_what_its_scope_says_and_is_revoked(site: Sit
     assert token.get("/v1/me").json == {"username": "anna", "role": "viewer", "by": "token"}
     assert token.get("/v1/users").status == 403
     assert found[1] not in anna.get("/account").text
-    [one] = [one for one in anna.get("/v1/tokens").json if one["name"] == "nightly"]
-    assert one["last_used_at"] is not None
+
+    def nightly() -> Any:
+        [one] = [one for one in anna.get("/v1/tokens").json if one["name"] == "nightly"]
+        return one
+
+    wait_for(lambda: nightly()["last_used_at"], "its use is noted")
+    one = nightly()
     assert token.post("/v1/actions/token-new", {"name": "another"}).status == 403, "it makes no others"
     assert token.ask("POST", "/logout", {}, form=True).status == 403
     assert anna.post("/v1/actions/token-revoke", {"tokenid": one["tokenid"]}).status == 200

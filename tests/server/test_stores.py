@@ -1,6 +1,7 @@
 """The connections of the pages: what happens to them while nobody looks is nobody's trouble."""
 
 import asyncio
+import threading
 from collections.abc import Iterator
 
 import psycopg
@@ -12,6 +13,7 @@ from opendataflow.store import open_store
 from opendataflow.store.loop import LoopStore
 from opendataflow.store.migrate import upgrade
 from support.postgres import Server
+from support.processes import wait_for
 
 
 @pytest.fixture
@@ -48,11 +50,10 @@ async def ask_all(stores: Stores, actor: str | None = None) -> list[int]:
 
 
 def test_after_a_restart_of_the_store_no_question_fails_on_any_thread(url: str, stores: Stores) -> None:
-    assert asyncio.run(ask_all(stores)) == [0] * THREADS
-    assert cut(url) == THREADS
-    assert asyncio.run(ask_all(stores)) == [0] * THREADS
-    assert cut(url) == THREADS
-    assert asyncio.run(ask_all(stores, "anna (web)")) == [0] * THREADS, "whoever acts is told to it first"
+    for actor in (None, "anna (web)", "otto (web)"):
+        assert asyncio.run(ask_all(stores, actor)) == [0] * THREADS, "whoever acts is told to it first"
+        assert asyncio.run(ask_all(stores)) == [0] * THREADS
+        assert cut(url) == (THREADS if actor is None else 2 * THREADS)
 
 
 def test_an_action_that_had_begun_is_not_done_twice(url: str, stores: Stores) -> None:
@@ -67,3 +68,21 @@ def test_an_action_that_had_begun_is_not_done_twice(url: str, stores: Stores) ->
     with pytest.raises(StoreUnavailable):
         asyncio.run(stores.ask(act, actor="anna (web)"))
     assert begun == ["anna (web)"]
+
+
+def test_pages_are_read_while_everybody_who_writes_waits_for_a_lock(stores: Stores) -> None:
+    let_go = threading.Event()
+
+    async def all_of_it() -> None:
+        writers = [asyncio.create_task(stores.ask(lambda _: let_go.wait(30), actor="anna (web)")) for _ in range(9)]
+        for _ in range(9):
+            stores.note("a session", lambda _: begun.append(let_go.wait(30)))
+        await asyncio.sleep(0.1)
+        assert await asyncio.wait_for(ask_all(stores), 10) == [0] * THREADS
+        let_go.set()
+        await asyncio.gather(*writers)
+
+    begun: list[bool] = []
+    asyncio.run(all_of_it())
+    wait_for(lambda: begun, "it is noted")
+    assert begun == [True], "what is noted waits once"

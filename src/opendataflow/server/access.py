@@ -21,8 +21,8 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from opendataflow.server.context import Context, get_context
+from opendataflow.server.stores import Stores
 from opendataflow.store.accounts import Role, find_session, find_token, touch_session, touch_token
-from opendataflow.store.loop import LoopStore
 from opendataflow.store.streams import hash_token
 
 COOKIE = "dataflow_session"
@@ -89,27 +89,27 @@ async def find_user(request: Request, context: Context) -> User | None:
     user = known.find(name)
     if user is None:
         asked_at = time.monotonic()
-        user = await context.stores.ask(lambda store: (_of_token if is_token else _of_session)(store, secret))
+        user = await (_of_token if is_token else _of_session)(context.stores, name, secret)
         if user is not None:
             known.keep(name, user, asked_at)
     return user
 
 
-def _of_token(store: LoopStore, token: str) -> User | None:
-    found = find_token(store, token)
+async def _of_token(stores: Stores, name: str, token: str) -> User | None:
+    found = await stores.ask(lambda store: find_token(store, token))
     if found is None:
         return None
     if found.is_stale:
-        touch_token(store, found.tokenid)
+        stores.note(name, lambda store: touch_token(store, found.tokenid))
     return User(found.username, found.role, tokenid=found.tokenid)
 
 
-def _of_session(store: LoopStore, secret: str) -> User | None:
-    found = find_session(store, secret)
+async def _of_session(stores: Stores, name: str, secret: str) -> User | None:
+    found = await stores.ask(lambda store: find_session(store, secret))
     if found is None:
         return None
     if found.is_stale:
-        touch_session(store, secret)
+        stores.note(name, lambda store: touch_session(store, secret))
     return User(found.username, found.role, found.csrf, found.id)
 
 

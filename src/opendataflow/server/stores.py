@@ -18,16 +18,34 @@ _T = TypeVar("_T")
 
 
 class Stores:
-    """Asks the store in threads, so that one slow question holds up no other request."""
+    """Asks the store in threads, so that one slow question holds up no other request.
+
+    What writes has threads of its own: while it waits for a lock of somebody else's, pages can still be read.
+    """
 
     def __init__(self, open_store: Callable[[], LoopStore]) -> None:
         self.open = open_store
-        self._threads = ThreadPoolExecutor(THREADS, "pages")
+        self._questions = ThreadPoolExecutor(THREADS, "pages")
+        self._writes = ThreadPoolExecutor(THREADS, "actions")
         self._of_thread = threading.local()
+        self._noted: set[str] = set()
 
-    async def ask(self, question: Callable[[LoopStore], _T], *, actor: str | None = None) -> _T:
+    async def ask(
+        self, question: Callable[[LoopStore], _T], *, actor: str | None = None, writes: bool = False
+    ) -> _T:  # fmt: skip
         """The answer to a question, or the outcome of an action, which the history records under the actor's name."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._answer, question, actor)
+        threads = self._writes if writes or actor is not None else self._questions
+        return await asyncio.get_running_loop().run_in_executor(threads, self._answer, question, actor)
+
+    def note(self, name: str, write: Callable[[LoopStore], None]) -> None:
+        """Write down what nobody waits for; once at a time for this name."""
+
+        def done(_: object) -> None:
+            self._noted.discard(name)
+
+        if name not in self._noted:
+            self._noted.add(name)
+            self._writes.submit(self._answer, write, None).add_done_callback(done)
 
     def _answer(self, question: Callable[[LoopStore], _T], actor: str | None) -> _T:
         store: LoopStore | None = getattr(self._of_thread, "store", None)
@@ -51,10 +69,12 @@ class Stores:
 
     def close(self) -> None:
         """Let the connections go, each in its own thread: SQLite asks for that."""
-        all_here = threading.Barrier(THREADS)
-        for _ in range(THREADS):
-            self._threads.submit(self._close_own, all_here)
-        self._threads.shutdown()
+        for threads in (self._questions, self._writes):
+            all_here = threading.Barrier(THREADS)
+            for _ in range(THREADS):
+                threads.submit(self._close_own, all_here)
+        for threads in (self._questions, self._writes):
+            threads.shutdown()
 
     def _close_own(self, all_here: threading.Barrier) -> None:
         all_here.wait(CLOSE_SECONDS)  # so that no thread comes twice

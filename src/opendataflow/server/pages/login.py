@@ -124,7 +124,9 @@ async def prove(request: Request, context: Context, username: str, password: str
     passwords: Passwords = request.app.state.passwords
     name, device = as_username(username), request.cookies.get(DEVICE, "")
     address = address_of(request)
-    attempt = await context.stores.ask(lambda store: begin_attempt(store, name or username, address, device))
+    attempt = await context.stores.ask(
+        lambda store: begin_attempt(store, name or username, address, device), writes=True
+    )
     account = await context.stores.ask(lambda store: find_account(store, name or ""))
     known = account.password_hash if account else None
     is_right = await passwords.is_right(known, password)
@@ -132,7 +134,9 @@ async def prove(request: Request, context: Context, username: str, password: str
         return None
     if is_outdated(known):
         fresh, was = await passwords.hash(password), known
-        if await context.stores.ask(lambda s: replace_password(s, account.username, was=was, password_hash=fresh)):
+        if await context.stores.ask(
+            lambda s: replace_password(s, account.username, was=was, password_hash=fresh), writes=True
+        ):
             known = fresh
     return Proved(account.username, known, attempt)
 
