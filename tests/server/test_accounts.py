@@ -312,6 +312,20 @@ def test_a_token_is_shown_once_does_what_its_scope_says_and_is_revoked(site: Sit
     assert token.get("/v1/me").status == 401
 
 
+def test_not_even_an_admins_token_makes_what_outlives_it(site: Site, anna: Person, bob: Person) -> None:
+    token = anna.post("/v1/actions/token-new", {"name": "deploy", "scope": "admin", "days": 1}).json["once"]
+    script = Visitor(site.url, token=token)
+    assert script.get("/v1/users").status == 200
+    for name, asked in (
+        ("user-link", {"username": "mallory", "role": "admin"}), ("user-link", {"username": "anna"}),
+        ("user-role", {"username": "bob", "role": "admin"}), ("user-enable", {"username": "bob"}),
+    ):  # fmt: skip
+        for path in (f"/v1/actions/{name}", f"/v1/actions/{name}/plan"):
+            answer = script.post(path, asked)
+            assert (answer.status, "a token cannot do this" in answer.text) == (403, True), path
+    assert bob.get("/v1/me").json["role"] != "admin"
+
+
 def test_nobody_revokes_the_tokens_of_others_but_an_admin(site: Site, anna: Person, bob: Person) -> None:
     annas = anna.post("/v1/actions/token-new", {"name": "hers"}).json
     bobs = Visitor(site.url, token=bob.post("/v1/actions/token-new", {"name": "his"}).json["once"])

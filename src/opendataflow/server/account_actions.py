@@ -31,6 +31,7 @@ class RoleAsked(UserAsked):
 
 
 def describe_link(acting: Acting, asked: LinkAsked) -> Plan:
+    _check_person(acting)
     account = find_account(acting.store, get_username(asked.username)) if asked.username else None
     if account is None:
         says = "A link for a new account: whoever opens it chooses a password, once, within a day."
@@ -44,6 +45,7 @@ def describe_link(acting: Acting, asked: LinkAsked) -> Plan:
 
 
 def perform_link(acting: Acting, asked: LinkAsked) -> Done:
+    _check_person(acting)
     if not asked.username:
         raise HTTPException(422, "username: whom is the link for?")
     secret, link = make_link(acting.store, asked.username, read_role(asked.role), by=acting.user.name)
@@ -53,12 +55,14 @@ def perform_link(acting: Acting, asked: LinkAsked) -> Done:
 
 
 def describe_role(acting: Acting, asked: RoleAsked) -> Plan:
+    _check_person(acting)
     account = _get(acting, asked.username)
     field = Field("role", "Role", value=asked.role or account.role.word, choices=ROLES)
     return Plan(f"{account.username} is {account.role.word}. Another role holds at once.", fields=(field,))
 
 
 def perform_role(acting: Acting, asked: RoleAsked) -> Done:
+    _check_person(acting)
     account = _get(acting, asked.username)
     if asked.role is None:
         raise HTTPException(422, "role: viewer, operator or admin")
@@ -80,6 +84,7 @@ def perform_disable(acting: Acting, asked: UserAsked) -> Done:
 
 
 def describe_enable(acting: Acting, asked: UserAsked) -> Plan:
+    _check_person(acting)
     account = _get(acting, asked.username)
     if account.disabled_at is None:
         return Plan(f"{account.username} is not disabled.", possible=False)
@@ -87,6 +92,7 @@ def describe_enable(acting: Acting, asked: UserAsked) -> Plan:
 
 
 def perform_enable(acting: Acting, asked: UserAsked) -> Done:
+    _check_person(acting)
     account = _get(acting, asked.username)
     accounts.enable(acting.store, account.username)
     return Done(f"{account.username} is enabled", account.username, then="/users")
@@ -167,7 +173,7 @@ def perform_session(acting: Acting, asked: SessionAsked) -> Done:
 
 
 def _check_person(acting: Acting) -> None:
-    # Whoever got hold of a token must not get another one that outlives it.
+    # Whoever got hold of a token must not get another one, or an account, that outlives it.
     if not acting.user.csrf:
         raise HTTPException(403, "a token cannot do this: sign in, or use `dataflow token new`")
 
