@@ -26,9 +26,10 @@ $(VENV)/.done: pyproject.toml requirements.lock
 java: # Java 17 or newer: the one thing pip cannot bring
 	@sh scripts/java.sh
 
-demo: setup ## run a daily feed through an outage and heal it, embedded (about a minute)
+demo: setup ## a year of real flights through an outage and back, then the dashboard (two to three minutes)
 	@$(BIN)/python -m compileall -q src
-	@$(BIN)/python examples/daily_feed/demo.py
+	@$(BIN)/dataflow prepare-spark || echo "==> Going on without: Spark starts more slowly."
+	@$(BIN)/python examples/year_of_flights/demo.py
 
 test: setup ## run the tests: SQLite, PostgreSQL and Spark, all real
 	@echo "==> Running the tests (real SQLite, PostgreSQL and Spark; some minutes)"

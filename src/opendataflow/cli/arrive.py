@@ -154,6 +154,8 @@ def ready(
 
     Examples: dataflow ready orders 2025-11-12;  dataflow ready orders 2025-11-12 --location data/late/orders.csv
     """
+    from opendataflow.runner.processes import host_identity
+    from opendataflow.runner.recover import recover_lost_runs
     from opendataflow.store.check_results import record_findings
     from opendataflow.store.registry import assert_ready, get_dataset
 
@@ -165,6 +167,8 @@ def ready(
     # All are looked at before any is declared, so that a missing file is found first.
     manifests = [(dataid, _arrived(declared, dataid, root, location, store.environment)) for dataid in dataids]
     checked = [(*one, ()) for one in manifests] if unchecked else _checked(store, declared, root, manifests)
+    # A run that was killed reads nothing any more: it must not stop the data that somebody has put right.
+    recover_lost_runs(store, host=host_identity(), say=say, work=found.work)
     for dataid, manifest, findings in checked:
         before = assert_ready(store, declared, dataid, manifest)
         record_findings(store, declared, dataid, None, findings)
