@@ -1,8 +1,6 @@
 """`python -m opendataflow` is `dataflow`."""
 
-import sys
-
-from opendataflow.cli.main import main
+from opendataflow.cli.main import end
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end()

@@ -52,12 +52,13 @@ def own_postgres() -> Iterator[Postgres]:
         yield server
 
 
-def backend_of(url: str, process: int) -> int:
-    """The process of PostgreSQL that serves this one."""
+def backends_of(url: str, process: int) -> list[int]:
+    """The processes of PostgreSQL that serve this one."""
     with psycopg.connect(url) as connection:
         asked = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE %s"
-        ((pid,),) = connection.execute(asked, [f"%:{process}"]).fetchall()
-    return int(pid)
+        found = [int(pid) for (pid,) in connection.execute(asked, [f"%:{process}"]).fetchall()]
+    assert found
+    return found
 
 
 def commit(url: str, start: int, end: int) -> None:
@@ -104,13 +105,15 @@ def test_a_store_that_is_away_for_a_while_stops_nobody_and_old_items_go_once_the
         )
         slow.sendall(head.encode() + b"{")
         # It falls silent: one sender waits a moment, then nobody does.
-        silent = backend_of(url, server.process.pid)
-        os.kill(silent, signal.SIGSTOP)
+        silent = backends_of(url, server.process.pid)
+        for backend in silent:
+            os.kill(backend, signal.SIGSTOP)
         time.sleep(1.1)
         begun = time.monotonic()
         assert [post() for _ in range(20)] == [202] * 20
         assert time.monotonic() - begun < 4 * SLOW_SECONDS
-        os.kill(silent, signal.SIGCONT)
+        for backend in silent:
+            os.kill(backend, signal.SIGCONT)
         assert slow.recv(100).startswith(b"HTTP/1.1 408 "), "its body did not come in time"
         # It goes away: what it said last holds for a while, and then it is said that nothing is accepted.
         time.sleep(0.5)

@@ -1,5 +1,7 @@
 """`dataflow`: every command parses, calls, renders."""
 
+import atexit
+import contextlib
 import os
 import sys
 from typing import Annotated
@@ -122,5 +124,18 @@ def main(argv: list[str] | None = None) -> int:
         raise SystemExit(70) from error
 
 
+def end() -> None:
+    """What the installed command calls: `main`, and the end of the process."""
+    code = main()
+    if "pyarrow" in sys.modules:
+        # Threads of Arrow that still read ahead are cut off where the interpreter ends, and would abort what is done.
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    end()

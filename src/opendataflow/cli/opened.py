@@ -40,7 +40,7 @@ def bound_in(found: Address, store: LoopStore | None = None) -> dict[str, dict[s
 def bound_if_known(home: str) -> dict[str, dict[str, Any]]:
     """The same for commands that need no store: nothing where the project or its store cannot be asked."""
     try:
-        return bound_in(get_address(home))
+        return bound_in(get_address(home, remember=False))
     except DataflowError:
         return {}
 

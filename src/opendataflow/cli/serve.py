@@ -59,9 +59,9 @@ def serve(
 
     def ready() -> None:
         told = {"url": url, "project": found.project, "admin_link": link}
-        put(json.dumps(told) if as_json else f"listening at {url}{base}")
         if link and not as_json:
             say(f"there is no admin yet; this link makes one, once, within a day:\n  {link}")
+        put(json.dumps(told) if as_json else f"listening at {url}{base}")
         typer.get_text_stream("stdout").flush()
 
     streams = Streams(lambda: opened(found), lambda project, slug: stream_folder(found, project, slug))

@@ -54,10 +54,11 @@ def find_properties_in_use(*starts: str) -> str | None:
     return _properties_of(home, _known_addresses(home))
 
 
-def get_address(*starts: str, passkey: str | None = None) -> Address:
+def get_address(*starts: str, passkey: str | None = None, remember: bool = True) -> Address:
     """Where the state is, for a command started at one of these folders, or raise ConfigurationError.
 
-    The passkey opens the password of a dataflow.properties; without one it is the environment's.
+    The passkey opens the password of a dataflow.properties; without one it is the environment's. With `remember`, what
+    project.yml says is kept for the next call.
     """
     environ = os.environ
     home = find_project_folder(*starts)
@@ -75,7 +76,7 @@ def get_address(*starts: str, passkey: str | None = None) -> Address:
         work = environ.get("DATAFLOW_HOME") or os.path.join(os.path.expanduser("~"), ".dataflow")
         folder = os.path.abspath(environ["DATAFLOW_STREAMS"]) if environ.get("DATAFLOW_STREAMS") else ""
         return Address(absolute_store(store, os.getcwd()), environment, project, None, work, streams=folder)
-    known = _known_addresses(home)
+    known = _known_addresses(home, remember=remember)
     environments: dict[str, str] = known["environments"]
     managed: dict[str, Any] = known.get("managed") or {}
     if environment is None:
@@ -170,7 +171,7 @@ def expand(text: str) -> str:
     return head + value + expand(tail)
 
 
-def _known_addresses(home: str) -> dict[str, Any]:
+def _known_addresses(home: str, *, remember: bool = True) -> dict[str, Any]:
     seen = os.stat(os.path.join(home, PROJECT_FILE))
     stamp = [seen.st_size, seen.st_mtime_ns]
     cache = os.path.join(home, ".dataflow", "address.json")
@@ -193,6 +194,8 @@ def _known_addresses(home: str) -> dict[str, Any]:
     if asks_silence:
         environments = read_project(home)[1].environments.values()
         known["silent"] = not any("store" in one.model_fields_set for one in environments)
+    if not remember:
+        return known
     try:
         os.makedirs(os.path.dirname(cache), exist_ok=True)
         handle = os.open(f"{cache}.{os.getpid()}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -10,6 +10,7 @@ _RUNNABLE = {
     "concurrency": "at most so many runs at once; `dataflow scale` changes it live",
     "order": "strict: no dataid before the one before it is COMPLETE",
     "catchup": "missed slots of its clock: all of them, or only the latest",
+    "notify": "who is told when it fails, is late or stuck, like [mailto://ops@example.com]; else the project's",
 }
 
 KEYS: dict[str, dict[str, str]] = {
@@ -22,6 +23,15 @@ KEYS: dict[str, dict[str, str]] = {
         "jobs": "scripts with what they read and write; the id is the script's name without its extension",
         "pipelines": "transformations on Spark: pipelines/<slug>/<name>.py",
         "limits": "of connections, by name: how many runs at once, over all jobs",
+        "notify": "who is told when a job fails, is late or stuck, like [mailto://ops@example.com]",
+    },
+    "NotifyEntry": {
+        "to": "addresses, like mailto://ops@example.com or json://hooks.example.com/dataflow",
+        "on": "of what: failed, recovered, late, stuck; all of them by default",
+        "late_after": "what is expected and not there is late after that",
+        "stuck_after": "what runs, waits or is blocked is stuck after that",
+        "gather": "how long a message waits for more to tell; 30s by default",
+        "quiet": "the least time between two messages of the same kind; 15m by default",
     },
     "Environment": {
         "root": "the folder or bucket that every path is below; relative to the project's folder",
