@@ -11,6 +11,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from opendataflow.errors import ConfigurationError
+from opendataflow.server.heads import Bounded
 
 GRACE_SECONDS = 10
 IDLE_SECONDS = 75  # for a sender's connection between two requests
@@ -46,7 +47,7 @@ class _Server(uvicorn.Server):
 def serve(app: ASGIApp, at: socket.socket, ready: Callable[[], None]) -> int:
     """Answer requests until SIGTERM or SIGINT; those that came may finish. Returns the exit code."""
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, lifespan="on", ws="none", server_header=False,
+        app, http=Bounded, log_config=None, access_log=False, lifespan="on", ws="none", server_header=False,
         timeout_graceful_shutdown=GRACE_SECONDS, timeout_keep_alive=IDLE_SECONDS, limit_concurrency=MOST_CONNECTIONS,
     )  # fmt: skip
     gc.collect()
