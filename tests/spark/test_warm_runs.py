@@ -147,7 +147,7 @@ def test_a_chunk_that_never_ends_is_ended_alone_and_every_chunk_has_its_own_outp
     assert "chunk 2" not in shown
 
 
-# A person wants one of them ended --------------------------------------------------------------------------------------
+# A person wants one of them ended -------------------------------------------------------------------------------------
 def test_an_abort_fails_the_one_that_was_meant_and_the_others_of_the_child_run_again(sqlite_project: Project) -> None:
     project = pipeline(sqlite_project, SLEEPS, settings="at_once: 2\n    retries: {max: 5, backoff: 0.1s}")
     sleep = project.write("sleep", "")
