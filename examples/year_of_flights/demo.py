@@ -74,6 +74,9 @@ class Story:
         stage.follow("days are clean", lambda: stage.count("clean_flights", "COMPLETE"), ready)
         stage.say("No month was made of them yet: each of these lacks a day. Nobody had to say so.")
 
+    def _first_of(self, delivery: int) -> str:
+        return min(path.stem for path in (WORK / f"feed/{delivery}").iterdir())
+
     def _late_in(self, delivery: int) -> int:
         """How many of its days are missing in a delivery: they are late."""
         return int(self.facts[("first", "second")[delivery - 1]]) - len(list((WORK / f"feed/{delivery}").iterdir()))
@@ -99,7 +102,7 @@ class Story:
         stage.say(
             "RUNNING is what the dead were doing. Nothing of it was published: a day turns READY last, and at once."
         )
-        stage.run("dataflow why | head -6")
+        stage.run(f"dataflow checks clean_flights {self._first_of(2)}", expect=13)
 
     # 5 --------------------------------------------------------------------------------------------------------------
     def heal(self) -> None:
@@ -172,7 +175,10 @@ class Story:
         self.stage.title(f"The dashboard is at {self.url}. This link lets you in as its first admin, once:")
         self.stage.say(self.link)
         self.stage.say("The worker goes on beside it. Ctrl-C ends both.")
-        signal.pause()
+        try:
+            signal.pause()
+        except KeyboardInterrupt:
+            print(f"\nEnded. All of it is in {WORK}; `make demo` begins anew.")
 
 
 NEXT = (

@@ -45,6 +45,7 @@ class Stage:
 
     # Words ----------------------------------------------------------------------------------------------------------
     def title(self, text: str) -> None:
+        text = textwrap.fill(text, self._columns, subsequent_indent="   ", break_on_hyphens=False)
         print(f"\n\033[1;36m{text}\033[0m" if self._has_colour else f"\n{text}", flush=True)
 
     def say(self, text: str) -> None:
