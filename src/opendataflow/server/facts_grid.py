@@ -104,7 +104,7 @@ def find_grid(
     store: LoopStore, *, project: str | None = None, name: str = "", status: str | None = None, kind: str | None = None,
     at: datetime.datetime | None = None,
 ) -> Grid:  # fmt: skip
-    """The lines in this status whose name has this in it, by kind; without a kind, the one that most of them are."""
+    """The lines in this status whose name has this in it, by kind; without a kind, the one with most chunks."""
     upto = newest(store)
     then = find_then(store, utc_text(at.timestamp())) if at is not None else None
     lines = [line for line in list_lines(store, project=project) if name.lower() in line.datasetid.lower()]
@@ -122,7 +122,10 @@ def find_grid(
         told["datasets"] += 1
         for one in ("FAILED", GAP):
             told[one] += row.counts.get(one, 0)
-    shown = kind or max(KINDS, key=lambda one: kinds[one]["datasets"])
+    chunks = dict.fromkeys(KINDS, 0)
+    for row in rows:
+        chunks[row.kind] += sum(row.counts.values())
+    shown = kind or max(KINDS, key=lambda one: (chunks[one], kinds[one]["datasets"]))
     of_kind = [row for row in rows if row.kind == shown]
     some = [row for row in of_kind if row.size] or of_kind
     first, last = min((row.first for row in some), default=0), max((row.last for row in some), default=-1)
