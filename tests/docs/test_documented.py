@@ -104,7 +104,7 @@ def test_the_readmes_60_seconds_run_as_they_are_written(sqlite_project: Project)
 def test_the_readmes_stream_runs_as_it_is_written(sqlite_project: Project) -> None:
     """With Spark, whose start takes longer than all the rest, in `make faults`."""
     text = (ROOT / "README.md").read_text()
-    section = text[text.index("## A stream in 60 seconds") : text.index("## Where the state lives")]
+    section = text[text.index("## A stream in 60 seconds") : text.index("## The server")]
     project_yml, code, commands = re.findall(r"```(?:yaml|python|bash)\n(.*?)```", section, flags=re.DOTALL)
     sqlite_project.write("project.yml", project_yml)
     sqlite_project.write("pipelines/leads/clean_lead.py", code)
