@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-export PYTHONPATH := tests:$(PYTHONPATH)
+# An empty part would be the folder that each command is started in.
+export PYTHONPATH := tests$(if $(PYTHONPATH),:$(PYTHONPATH))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup java demo test faults chaos check lint types imports docs reference bench clean lock
