@@ -108,3 +108,17 @@ def test_what_runs_is_shown_with_owner_and_lease_and_who_was_cut_off_needs_a_per
     expired = needs(at_night)["EXPIRED", "split"]
     assert "has not renewed its lease on split/1 since 2020-01-01" in expired["says"]
     assert expired["number"] == len(ours)
+
+
+def test_whoever_has_just_acted_sees_it_at_once(at_night: Night) -> None:
+    def pauses() -> set[tuple[str, str]]:
+        told = at_night.script.get("/v1/overview").json["needs"]
+        return {(one["cause"], one["name"]) for one in told if one["cause"] == "PAUSED"}
+
+    assert ("PAUSED", "everything") not in pauses()
+    at_night.script.act("pause", length="for good")
+    try:
+        assert ("PAUSED", "everything") in pauses()
+    finally:
+        at_night.script.act("resume")
+    assert ("PAUSED", "everything") not in pauses()

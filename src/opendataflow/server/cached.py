@@ -26,6 +26,12 @@ class _Answers:
     def __init__(self) -> None:
         self._kept: dict[Any, Kept] = {}
         self._coming: dict[Any, asyncio.Task[Kept]] = {}
+        self._forgotten = 0
+
+    def forget(self) -> None:
+        self._kept.clear()
+        self._coming.clear()  # what was asked before is answered to whoever waits, and kept for nobody
+        self._forgotten += 1
 
     async def get(self, key: Any, ask: Callable[[], Awaitable[Any]], keep_seconds: float, behind: bool) -> Kept:
         now = time.time()
@@ -42,15 +48,18 @@ class _Answers:
         return await asyncio.shield(coming)
 
     async def _ask(self, key: Any, ask: Callable[[], Awaitable[Any]], now: float) -> Kept:
+        forgotten = self._forgotten
         try:
             kept = Kept(await ask(), now)
-            self._kept.pop(key, None)
-            self._kept[key] = kept
-            while len(self._kept) > MOST:
-                del self._kept[next(iter(self._kept))]
+            if forgotten == self._forgotten:
+                self._kept.pop(key, None)
+                self._kept[key] = kept
+                while len(self._kept) > MOST:
+                    del self._kept[next(iter(self._kept))]
             return kept
         finally:
-            del self._coming[key]
+            if forgotten == self._forgotten:
+                del self._coming[key]
 
 
 _ANSWERS: weakref.WeakKeyDictionary[Stores, _Answers] = weakref.WeakKeyDictionary()
@@ -65,3 +74,10 @@ async def kept(
     With `behind` nobody waits for a new one while there is one that is not too old.
     """
     return await _ANSWERS.setdefault(stores, _Answers()).get(key, ask, keep_seconds, behind)
+
+
+def forget(stores: Stores) -> None:
+    """Somebody has just changed something: who looks now sees it."""
+    found = _ANSWERS.get(stores)
+    if found is not None:
+        found.forget()

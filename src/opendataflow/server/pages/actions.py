@@ -11,6 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from opendataflow.errors import DataflowError, StoreUnavailable
 from opendataflow.server.access import Owner, User, Viewer, local
 from opendataflow.server.actions import Acting, Action, Asked, Done, Plan
+from opendataflow.server.cached import forget
 from opendataflow.server.context import Context, Ctx
 from opendataflow.server.registry import ACTIONS
 from opendataflow.server.templates import private, render, with_said
@@ -72,7 +73,10 @@ async def do(context: Context, user: User, action: Action[Any], asked: Asked) ->
         record_action(store, user.name, action.name, done.target, asked.model_dump(exclude=set(action.secret)))
         return done
 
-    return await context.stores.ask(perform, actor=user.actor)
+    try:
+        return await context.stores.ask(perform, actor=user.actor)
+    finally:
+        forget(context.stores)
 
 
 @router.get("/actions/{name}")
