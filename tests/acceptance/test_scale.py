@@ -117,6 +117,15 @@ def test_a_limit_of_0_says_what_lets_it_go_on(sqlite_project: Project) -> None:
     assert "With 1 slot (no worker is live; see --slots): about" in chain.dataflow("plan", "first").stdout
 
 
+def test_a_run_too_short_to_measure_is_an_estimate_too(sqlite_project: Project) -> None:
+    chain = made_chain(sqlite_project)
+    assert chain.dataflow("run", "first", "--dataid", "1").returncode == 0
+    chain.sql("UPDATE run SET ended_at = claimed_at")
+    plan = chain.dataflow("plan", "first").stdout
+    assert "The last run: 0 ms in the middle, nine of ten within 0 ms" in plan
+    assert "With 1 slot (no worker is live; see --slots): about 0 ms for what is ready now" in plan
+
+
 @pytest.mark.parametrize(
     ("argv", "word"),
     [

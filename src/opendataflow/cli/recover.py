@@ -169,7 +169,7 @@ def _put_estimate(told: dict[str, Any]) -> None:
             none = "it has not run yet" if not told["runs"] else "none of its runs was complete"
             put(f"How long it takes is not known: {none}")
         return
-    if not told["seconds_all"]:
+    if not any(told[name] for name in ("ready", "waiting", "parked", "retrying")):
         return
     slots = number_of(told["slots"], "slot")
     if told["workers"]:
@@ -298,6 +298,8 @@ def _put_graph(graph: "Graph", drawing: str | None, *, as_dot: bool, as_json: bo
 
 
 def _duration(seconds: float) -> str:
+    if seconds < 0.1:
+        return f"{seconds * 1000:.0f} ms"
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -185,4 +185,4 @@ def _estimate(number: int, width: int, past: dict[str, Any], job: Job) -> float 
     if job.retries_max:
         rate = past["failure_rate"] or 0.0
         tries = sum(rate**attempt for attempt in range(job.retries_max + 1))
-    return round(float(math.ceil(number / width) * past["median_seconds"] * tries), 1)
+    return round(float(math.ceil(number / width) * past["median_seconds"] * tries), 3)
