@@ -23,6 +23,7 @@ $(VENV)/.done: pyproject.toml requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
+	@echo "==> $(VENV) is ready; \`. $(VENV)/bin/activate\` puts dataflow and RunJob on your path"
 
 java: # Java 17 or newer: the one thing pip cannot bring
 	@sh scripts/java.sh

@@ -31,7 +31,7 @@ pipelines:
   - slug: leads
     mode: stream
     destination: leads
-    stream: {schema: {email: string, name: string, age: {type: int, required: false}}, backlog: 10000000}
+    stream: {schema: {email: string, name: string, age: {type: int, required: false}}, backlog: 100000000}
 """
 ITEM = {"email": "ann.ohara@example.com", "name": "Ann O'Hara, of the " + "long " * 22 + "street", "age": 42}
 

@@ -70,8 +70,11 @@ class Bench:
         return int(self.project.sql("select count(*) from run where status = 'COMPLETE'")[0][0])
 
     def give_work(self, n: int) -> None:
-        self.project.sql(READY.format(first=self._made + 1, last=self._made + n))
-        self._made += n
+        """Make so many ready as are missing from n."""
+        missing = n - (self._made - self._ended())
+        if missing > 0:
+            self.project.sql(READY.format(first=self._made + 1, last=self._made + missing))
+            self._made += missing
 
     def rate(self) -> float:
         """Chunks per second over the next seconds, by the store's own count."""
@@ -166,7 +169,7 @@ def main() -> int:
     parser.add_argument("--only", choices=["sqlite", "postgres"])
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
-    parser.add_argument("--work", type=int, default=6000, help="chunks made ready before each fault")
+    parser.add_argument("--work", type=int, default=12000, help="chunks that are ready before each fault")
     options = parser.parse_args()
     if options.times < 2:
         parser.error("--times is 2 or more")

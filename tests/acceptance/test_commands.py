@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from support.chain import CHAIN, made_chain
 from support.jobs import end_of, job_status, lines, one_job, publishes, runs
 from support.processes import wait_for
 from support.projects import DATAFLOW, RUNJOB, Project
@@ -352,6 +353,40 @@ def test_an_input_that_was_touched_but_not_changed_is_still_right(sqlite_project
 
 
 # Refusals that help ------------------------------------------------------------------------------------------------
+def test_an_option_behind_the_script_is_the_scripts_and_that_is_said(sqlite_project: Project) -> None:
+    one_job(sqlite_project, 'echo "got $*"', partitions="{shards: 1..3}")
+    done = sqlite_project.runjob("jobs/work.sh", "--drain")
+    assert done.returncode == 0
+    assert "RunJob: --drain is given to the script; for RunJob it stands before it: RunJob --drain" in done.stderr
+    assert "got --drain" in done.stdout + done.stderr
+    meant = sqlite_project.runjob("--", "jobs/work.sh", "--drain")
+    assert meant.returncode == 0
+    assert "for RunJob it stands before it" not in meant.stderr
+    assert list(job_status(sqlite_project).values()) == ["COMPLETE", "COMPLETE", "PENDING"]
+
+
+def test_a_range_of_dataids_is_declared_ready_at_once(project: Project) -> None:
+    project.apply(CHAIN)
+    for shard in ("1", "2", "3"):
+        project.write(f"data/feed/{shard}.txt", shard)
+    done = project.dataflow("ready", "feed", "1..3")
+    assert done.returncode == 0, done.stderr
+    assert project.sql("SELECT dataid, status FROM datastatus ORDER BY dataid") == [
+        (shard, "READY") for shard in ("1", "2", "3")
+    ]
+
+
+def test_what_was_refused_is_tried_at_once_when_its_data_was_put_right(project: Project) -> None:
+    made_chain(project)
+    project.write("data/feed/1.txt", "changed behind everybody's back")
+    assert project.dataflow("run", "first", "--dataid", "1").returncode == 11
+    assert project.dataflow("run", "first").returncode == 0  # the second: the first is parked
+    assert project.statuses("first") == {"1": "PENDING", "2": "COMPLETE", "3": "PENDING"}
+    assert project.dataflow("ready", "feed", "1").returncode == 0
+    assert project.dataflow("run", "first").returncode == 0
+    assert project.statuses("first") == {"1": "COMPLETE", "2": "COMPLETE", "3": "PENDING"}
+
+
 @pytest.fixture(scope="module")
 def refusing(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A project that all the refusals below share: none of them may change anything."""
@@ -372,6 +407,7 @@ def refusing(tmp_path_factory: pytest.TempPathFactory) -> Project:
         (["--drain", "--dataid", "1", "jobs/work.sh"], "leave out --dataid"),
         (["--dataid", "", "jobs/work.sh"], "is not a dataid"),
         (["jobs/absent.sh"], "there is no script jobs/absent.sh"),
+        (["work"], "there is no script work; a job that is registered is run by its name with `dataflow run work`"),
         (["--wait", "nan", "jobs/work.sh"], "not a number of seconds"),
     ],
 )
@@ -392,6 +428,13 @@ def test_bad_arguments_exit_2_with_a_helpful_text(refusing: Project, argv: list[
         (["run", "work", "--drain", "--dataid", "1"], "leave out --dataid"),
         (["ready", "nothing", "1"], "dataset 'nothing' is not registered"),
         (["ready", "out", "x"], "out/x"),
+        (["ready", "out", "3..1"], "'3..1' is no range of out"),
+        (["ready", "work", "1"], "dataset 'work' is not registered; it is a job, and makes 'out'"),
+        (["preview", "work"], "dataset 'work' is not registered; it is a job, and makes 'out'"),
+        (["checks", "work"], "dataset 'work' is not registered; it is a job, and makes 'out'"),
+        (["run", "out"], "job 'out' is not registered; it is a dataset, and 'work' makes it"),
+        (["why", "nobody"], "job 'nobody' is not registered"),
+        (["sql", "delete from job_status"], "`dataflow sql` only reads: see `dataflow resubmit`"),
         (["ready", "out", "1"], "No such file"),
         (["ready", "out", "1", "--location", "/etc/passwd"], "is not below"),
         (["why", "work", "77"], "work has no dataid '77'"),

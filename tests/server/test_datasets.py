@@ -214,6 +214,32 @@ def test_a_dataset_is_told_with_its_gaps_their_reasons_and_no_secret(shop: Proje
     assert "orders / 2025-11-03" in visitor.get("/datasets?status=PENDING").words  # rejected
 
 
+def test_a_chunk_that_failed_names_the_run_that_failed_and_the_one_that_published(shop: Project, site: Site) -> None:
+    shop.script("add_up.sh", "exit 3")
+    assert shop.dataflow("resubmit", "add_up", "2025-11-01").returncode == 0
+    assert shop.dataflow("run", "add_up", "2025-11-01").returncode == 1
+    published, failed = (
+        shop.sql(f"SELECT max(runid) FROM run WHERE dataid = '2025-11-01' AND status = '{status}'")[0][0]
+        for status in ("COMPLETE", "FAILED")
+    )
+    page = site.visitor("viewer").get("/datasets/shop/totals/2025-11-01").words
+    assert f"add_up / 2025-11-01 FAILED in run {failed}" in page
+    assert f"by run {published}" in page
+    history = told(site.script("viewer"), "/v1/datasets/shop/totals/chunks/2025-11-01")["history"]
+    assert [(one["new_status"], one["runid"]) for one in history[:2]] == [("FAILED", failed), ("RUNNING", failed)]
+
+
+def test_the_checks_of_the_pipeline_that_makes_a_dataset_are_its_checks_too(shop: Project, site: Site) -> None:
+    clean = "  clean: {path: clean, format: parquet, checks: [{unique: [id]}]}\njobs:"
+    pipeline = "{slug: clean_orders, sources: [orders], destination: clean, checks: [{rows: {min: 1}}]}"
+    shop.apply(f"{SHOP.replace('jobs:', clean)}pipelines: [{pipeline}]\n")
+    page = site.visitor("viewer").get("/datasets/shop/clean").words
+    assert "unique id" in page
+    assert "rows min 1" in page
+    shown = shop.dataflow("dataset", "show", "clean").stdout
+    assert "pipeline checks   rows min 1" in shown
+
+
 def test_nobody_sees_anything_without_signing_in(shop: Project, site: Site) -> None:
     for path in ("/datasets", "/datasets/shop/orders", "/datasets/shop/orders/2025-11-01", "/lineage"):
         assert site.visitor(None).get(path).status == 303, path

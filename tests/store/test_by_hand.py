@@ -310,6 +310,21 @@ def test_history_records_what_happened_and_who_did_it(loaded: World) -> None:
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", row["at"]) for row in told + chunk)
 
 
+def test_the_history_of_a_chunk_names_the_run_that_failed_and_not_the_last_that_published(loaded: World) -> None:
+    runs = []
+    for ending in (Ending.FAILED, Ending.COMPLETE, Ending.FAILED):
+        claim = loaded.must_claim("load")
+        loaded.finish(claim, ending)
+        loaded.sql(RESUBMIT)
+        runs.append(claim.runid)
+    first, second, third = runs
+    told = registry.history_of(loaded.store, "p", "chunk", "totals", DAY)
+    assert [(row["new_status"], row["runid"]) for row in told if row["new_status"] != "RESUBMIT"] == [
+        ("RUNNING", first), ("FAILED", first), ("RUNNING", second), ("READY", second), ("RUNNING", third),
+        ("FAILED", third),
+    ]  # fmt: skip
+
+
 def test_after_a_transaction_of_ours_direct_sql_is_direct_sql_again(loaded: World) -> None:
     claim = loaded.must_claim("load")
     with pytest.raises(RuntimeError, match="in the middle"), loaded.store.transaction():

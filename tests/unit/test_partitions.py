@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from opendataflow.domain.partitions import (
     check_scheme,
     count_expected,
+    dataids_between,
     dataids_within,
     expected_dataids,
     find_kind,
@@ -434,6 +435,22 @@ def test_a_month_has_its_days_and_hours(year: int, month: int) -> None:
 
 
 # Order --------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("first", "last", "scheme", "found"),
+    [
+        ("2025-02-27", "2025-03-01", None, ("2025-02-27", "2025-02-28", "2025-03-01")),
+        ("9", "11", {"shards": "1..20"}, ("9", "10", "11")),
+        ("b", "c", {"values": ["a", "b", "c"]}, ("b", "c")),
+        ("3", "1", {"shards": "1..20"}, ()),
+        ("2025-02-27", "12", None, ()),
+        ("red", "blue", None, ()),
+        ("", "3", {"shards": "1..20"}, ()),
+    ],
+)
+def test_dataids_between_two(first: str, last: str, scheme: object, found: tuple[str, ...]) -> None:
+    assert dataids_between(first, last, scheme) == found
+
+
 def test_nine_comes_before_ten_before_a_hundred() -> None:
     assert sorted(["100", "10", "9", "1", "0"], key=natural_key) == ["0", "1", "9", "10", "100"]
     assert sorted(["part-100", "part-9", "part-10"], key=natural_key) == ["part-9", "part-10", "part-100"]

@@ -1,5 +1,6 @@
 """Chunks that come from outside: found by a scan, or declared by hand."""
 
+import json
 import os
 import time
 from collections.abc import Iterable, Sequence
@@ -140,7 +141,7 @@ def _as_json(arrival: "Arrival") -> dict[str, Any]:
 
 def ready(
     dataset: Annotated[str, typer.Argument(help="The dataset's id.", autocompletion=completion.datasets)],
-    dataids: Annotated[list[str], typer.Argument(help="Which chunks: dates, shards, `full`.")],
+    dataids: Annotated[list[str], typer.Argument(help="Which chunks: dates, shards, `full`; FIRST..LAST is a range.")],
     location: Annotated[
         str | None, typer.Option(help="Where the chunk is, if not where the dataset's path says.")
     ] = None,
@@ -152,18 +153,20 @@ def ready(
 
     If one of them is not there or fails its checks (exit 13), none is declared. One that is in use stops the call.
 
-    Examples: dataflow ready orders 2025-11-12;  dataflow ready orders 2025-11-12 --location data/late/orders.csv
+    Examples: dataflow ready orders 2025-11-12;  dataflow ready orders 2025-11-01..2025-11-30;
+    dataflow ready orders 2025-11-12 --location data/late/orders.csv
     """
     from opendataflow.runner.processes import host_identity
     from opendataflow.runner.recover import recover_lost_runs
     from opendataflow.store.check_results import record_findings
     from opendataflow.store.registry import assert_ready, get_dataset
 
-    if location is not None and len(dataids) > 1:
-        raise UsageError("--location is the place of one chunk; give one dataid with it")
     found = address()
     store = opened(found)
     declared, root = get_dataset(store, dataset, project=found.project)
+    dataids = [dataid for one in dataids for dataid in _range(declared, one)]
+    if location is not None and len(dataids) > 1:
+        raise UsageError("--location is the place of one chunk; give one dataid with it")
     # All are looked at before any is declared, so that a missing file is found first.
     manifests = [(dataid, _arrived(declared, dataid, root, location, store.environment)) for dataid in dataids]
     checked = [(*one, ()) for one in manifests] if unchecked else _checked(store, declared, root, manifests)
@@ -174,6 +177,20 @@ def ready(
         record_findings(store, declared, dataid, None, findings)
         where = f", {manifest.bytes} bytes at {manifest.location}" if manifest.location else ""
         say(f"{dataset}/{dataid} is READY (was {before}){where}")
+
+
+def _range(declared: "Dataset", dataid: str) -> tuple[str, ...]:
+    """The dataids from A to B of `A..B`, or the one that it is."""
+    from opendataflow.domain.partitions import dataids_between, is_dataid
+
+    first, dots, last = dataid.partition("..")
+    scheme = json.loads(declared.partitions) if declared.partitions else None
+    if not dots or (scheme is not None and is_dataid(scheme, dataid)):
+        return (dataid,)
+    found = dataids_between(first, last, scheme)
+    if not found:
+        raise UsageError(f"{dataid!r} is no range of {declared.datasetid}: no dataids run from the one to the other")
+    return found
 
 
 def _arrived(declared: "Dataset", dataid: str, root: str, location: str | None, environment: str) -> "Manifest":

@@ -76,7 +76,8 @@ def _get_dataset(store: "LoopStore", datasetid: str, project: str | None) -> "Da
         known = [one["datasetid"] for one in list_datasets(store, project=project)]
         if datasetid in known:
             raise
-        raise UsageError(f"dataset {datasetid!r} is not registered; {_hint(datasetid, known)}") from None
+        hint = store.as_job(datasetid, project) or _hint(datasetid, known)
+        raise UsageError(f"dataset {datasetid!r} is not registered; {hint}") from None
 
 
 def _explain_nothing(store: "LoopStore", dataset: "Dataset", dataid: str) -> None:

@@ -7,9 +7,10 @@ import typer
 
 from opendataflow.cli.opened import address, opened
 from opendataflow.cli.operate import CLEAN_PAUSE_SECONDS, DryRun, Yes
-from opendataflow.cli.output import as_size, number_of
+from opendataflow.cli.output import as_size
 from opendataflow.cli.render import confirm, put, put_json, say
 from opendataflow.cli.runs import Json, moment
+from opendataflow.domain.words import number_of
 from opendataflow.errors import UsageError
 
 AGE = "90d"

@@ -8,6 +8,7 @@ import typer
 
 from opendataflow.cli.opened import address, opened
 from opendataflow.cli.render import put, put_json, say
+from opendataflow.domain.words import number_of
 from opendataflow.errors import ConfigurationError, UsageError
 
 if TYPE_CHECKING:
@@ -67,7 +68,10 @@ def import_opendataflow(
         put(text.rstrip("\n"))
     for note in notes:
         say(f"note: {note}")
-    say(f"{len(content['datasets'])} datasets, {len(content['jobs'])} jobs" + (f" → {write}" if write else ""))
+    say(
+        f"{number_of(len(content['datasets']), 'dataset')}, {number_of(len(content['jobs']), 'job')}"
+        + (f" → {write}" if write else "")
+    )
     say(f"{len(found.ready)} chunks are READY there; after `dataflow apply`, --status brings them here")
 
 

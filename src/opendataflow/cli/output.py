@@ -9,6 +9,7 @@ from opendataflow.cli import completion
 from opendataflow.cli.opened import address, opened
 from opendataflow.cli.render import confirm, put, put_json, put_table, say
 from opendataflow.cli.runs import Json, moment
+from opendataflow.domain.words import number_of
 from opendataflow.errors import UsageError
 
 if TYPE_CHECKING:
@@ -213,11 +214,6 @@ def _clear_superseded(
         put(f"{name}/{folder.dataid or '?'}  run {folder.run}, {as_size(folder.bytes)}  {folder.path}")
     young = f"; {unneeded.too_young} more when they are older" if unneeded.too_young else ""
     say(f"{'would remove' if dry_run else 'removed'} {told}{young}")
-
-
-def number_of(count: int, noun: str) -> str:
-    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{count:,} {noun if count == 1 else plural}"
 
 
 def as_size(size: float) -> str:

@@ -19,10 +19,10 @@ from opendataflow.cli.operate import (
     UntilFailed,
     choose,
 )
-from opendataflow.cli.output import number_of
 from opendataflow.cli.paused import until_text
 from opendataflow.cli.render import put, put_json, put_table, say
 from opendataflow.cli.runs import JobId, Json
+from opendataflow.domain.words import number_of
 from opendataflow.errors import UsageError
 
 if TYPE_CHECKING:

@@ -57,13 +57,12 @@ def show_dataset(
 
     Example: dataflow dataset show orders
     """
-    from opendataflow.domain.checks import Check
+    from opendataflow.domain.checks import texts_of
 
     one = _get("dataset", name)
     if as_json:
         put_json(one)
         return
-    checks = [Check(check["kind"], check["options"], check["on_fail"]) for check in one["checks"]]
     shown = {
         "dataset": one["datasetid"],
         "project": one["project"],
@@ -75,7 +74,8 @@ def show_dataset(
         "options": _pairs(one["options"]),
         "schema": _pairs(one["schema"]),
         "arrival": _pairs(one["arrival"]),
-        "checks": [f"{check}{' (only warns)' if check.on_fail == 'warn' else ''}" for check in checks],
+        "checks": texts_of(one["checks"]),
+        "pipeline checks": texts_of(one["pipeline_checks"]),
         "producer": one["producer"],
         "consumers": [_mapped(reader["job"], reader["map"]) for reader in one["consumers"]],
         "registered": one["modified"],

@@ -110,8 +110,16 @@ def run(argv: list[str]) -> int:
         return DataflowError.exit_code
 
 
+def _warn_of_late_options(argv: list[str], script: str, args: list[str]) -> None:
+    """Options behind the script are the script's own, which is not what everybody expects; `--` says it is meant."""
+    late = next((one for one in args if one.partition("=")[0] in ("--dataid", "--wait", "--drain")), None)
+    if late is not None and "--" not in argv:
+        say(f"{late} is given to the script; for RunJob it stands before it: RunJob {late} … {script}")
+
+
 def _run(argv: list[str]) -> int:
     path, args, dataid, wait, drain = parse(argv)
+    _warn_of_late_options(argv, path, args)
     guard = Guard()  # forked while this process is small and has nothing open
     from opendataflow.project.address import get_address
     from opendataflow.runner.report import report

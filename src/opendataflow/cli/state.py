@@ -8,9 +8,9 @@ import typer
 
 from opendataflow.cli import completion
 from opendataflow.cli.opened import address, bound_in, existing, opened, project_address
-from opendataflow.cli.output import number_of
 from opendataflow.cli.paused import pause_of_all
 from opendataflow.cli.render import put, put_grid, put_json, put_table, say
+from opendataflow.domain.words import number_of
 from opendataflow.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,8 +51,9 @@ def apply(
         return
     for change in changes:
         put(change)
-    what = f"{len(wanted.datasets)} datasets, {len(wanted.jobs)} jobs, environment {wanted.environment}"
-    say(f"{'would apply' if dry_run else 'applied'} {len(changes)} changes ({what})")
+    what = f"{number_of(len(wanted.datasets), 'dataset')}, {number_of(len(wanted.jobs), 'job')}"
+    done = "would apply" if dry_run else "applied"
+    say(f"{done} {number_of(len(changes), 'change')} ({what}, environment {wanted.environment})")
 
 
 def status(
@@ -194,6 +195,7 @@ def why(
     if dataid is None and _why_stream(store, found, job, as_json):
         return
     if dataid is None:
+        store.get_job(job, project=found.project)  # raises for one that is not registered
         raise UsageError(f"which dataid of {job}? see `dataflow status {job}`; `dataflow why` alone shows all blockers")
     told = explain(store, store.get_job(job, project=found.project), dataid)
     if as_json:

@@ -9,9 +9,9 @@ import typer
 from opendataflow.cli import completion
 from opendataflow.cli.opened import address, opened
 from opendataflow.cli.operate import DryRun, Yes
-from opendataflow.cli.output import number_of
 from opendataflow.cli.render import confirm, put, put_json, put_table, say
 from opendataflow.cli.runs import Json, moment
+from opendataflow.domain.words import number_of
 from opendataflow.errors import UsageError
 
 if TYPE_CHECKING:

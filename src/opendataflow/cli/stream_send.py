@@ -10,8 +10,8 @@ import typer
 
 from opendataflow.cli import completion
 from opendataflow.cli.opened import address, opened
-from opendataflow.cli.output import number_of
 from opendataflow.cli.render import put_json, say
+from opendataflow.domain.words import number_of
 
 if TYPE_CHECKING:
     from opendataflow.intake.log import Accepted

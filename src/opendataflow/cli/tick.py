@@ -32,8 +32,8 @@ def tick(
 
     guard = Guard()  # forked while this process has nothing open
     from opendataflow.cli.opened import address, opened
-    from opendataflow.cli.output import number_of
     from opendataflow.cli.paused import pause_of_all
+    from opendataflow.domain.words import number_of
     from opendataflow.runner.alert_watch import look_once
     from opendataflow.runner.report import line
     from opendataflow.runner.supervise import Signals

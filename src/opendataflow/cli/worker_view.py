@@ -6,9 +6,9 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from opendataflow.cli.output import number_of
 from opendataflow.cli.paused import pause_of_all, until_text
 from opendataflow.cli.render import STYLES, put, say
+from opendataflow.domain.words import number_of
 from opendataflow.errors import StoreUnavailable
 from opendataflow.runner.progress import NOTHING, HeldUp, Progress, Row, duration, line
 from opendataflow.runner.report import line as outcome_line

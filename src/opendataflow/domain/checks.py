@@ -2,7 +2,7 @@
 spark/checks.py in the pass that writes them."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from opendataflow.domain.types import DATE, HAVE_TEXT, INTEGER, NUMERIC, TEXT, TIMESTAMP, VOID, family, moment, number
@@ -90,6 +90,12 @@ def checks_of(definition: str | None) -> tuple[Check, ...]:
         Check(one["kind"], one.get("options") or {}, one.get("on_fail", FAIL))
         for one in json.loads(definition).get("checks") or ()
     )
+
+
+def texts_of(declared: Iterable[Mapping[str, Any]] | None) -> list[str]:
+    """Declared checks for people to read, in their order."""
+    checks = [Check(one["kind"], one.get("options") or {}, one.get("on_fail", FAIL)) for one in declared or ()]
+    return [f"{check}{' (only warns)' if check.on_fail == WARN else ''}" for check in checks]
 
 
 def passed(findings: Iterable[Finding]) -> bool:

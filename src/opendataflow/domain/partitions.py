@@ -259,6 +259,15 @@ def is_dataid(scheme: object, dataid: str) -> bool:
     return place is not None and read.first <= place and (read.last is None or place <= read.last)
 
 
+def dataids_between(first: str, last: str, scheme: object | None) -> tuple[str, ...]:
+    """From the one to the other, both of them too; nothing when they are not counted, or not in this order."""
+    axis = find_axis(scheme, first)
+    places = (None, None) if axis is None else (_place(axis, first), _place(axis, last))
+    if axis is None or places[0] is None or places[1] is None:
+        return ()
+    return tuple(_written(axis, place) for place in range(places[0], places[1] + 1))
+
+
 # Neighbours and slots -------------------------------------------------------------------------------------------------
 def shift(dataid: str, by: int, scheme: object | None) -> str | None:
     """The dataid so many places later (or earlier, below 0), or None where there is none.

@@ -21,6 +21,7 @@ _HEAD = re.compile(
     rb'\{"crc":"([0-9a-f]{8})","o":([0-9]{1,19}),"n":([0-9]{1,19}),"at":"([0-9TZ:.-]{24})",'
     rb'"key":(null|"(?:[^"\\]|\\.)*"),"sum":(null|"[0-9a-f]{32}")'
 )
+_AT_ONCE = 4096
 HEAD_BYTES = 4096  # a head is never longer: keys are short
 MOST_KEY = 200  # characters
 
@@ -67,8 +68,18 @@ def encode_parts(
     """The same in parts, so that many lines are put together by copying their items once."""
     told = f'"key":{json.dumps(key)},"sum":"{sum_}"' if key is not None else '"key":null,"sum":null'
     rest = f'"o":{first},"n":{count},"at":"{at}",{told},"items":'.encode()
-    crc = zlib.crc32(b"}", zlib.crc32(items, zlib.crc32(rest)))
+    crc = zlib.crc32(b"}", _crc(items, zlib.crc32(rest)))
     return b'{"crc":"%08x",%b' % (crc, rest), items, b"}\n"
+
+
+def _crc(data: bytes, crc: int) -> int:
+    """The checksum in small steps: for a larger one zlib lets other threads run, and the writer waits for its turn."""
+    if len(data) <= _AT_ONCE:
+        return zlib.crc32(data, crc)
+    view = memoryview(data)
+    for start in range(0, len(data), _AT_ONCE):
+        crc = zlib.crc32(view[start : start + _AT_ONCE], crc)
+    return crc
 
 
 def is_whole(line: bytes) -> bool:

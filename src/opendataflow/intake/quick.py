@@ -27,31 +27,37 @@ class QuickLook:
         types = [_type(field.type) for field in fields]
         if None in types:
             return
+        full: list[Any] = []
         declared: list[Any] = []
         for number, (field, type_) in enumerate(zip(fields, types, strict=True)):
             name = f"f{number}"  # a field may have a name that Python has not
-            declared.append(
-                (name, type_) if field.required else (name, type_ | None | msgspec.UnsetType, msgspec.UNSET)
-            )
+            full.append((name, type_ if field.required else type_ | None))
+            declared.append(full[-1] if field.required else (name, type_ | None | msgspec.UnsetType, msgspec.UNSET))
         declared.sort(key=len)
         names = {f"f{number}": field.name for number, field in enumerate(fields)}
-        item = msgspec.defstruct("Item", declared, rename=names, forbid_unknown_fields=True, gc=False)
-        self._decoder, self._error = msgspec.json.Decoder(list[item]), msgspec.MsgspecError  # type: ignore[valid-type]
-        self._unset = msgspec.UNSET
-        self._required = sum(field.required for field in fields)
+
+        def decoder(those: list[Any]) -> Any:
+            item = msgspec.defstruct("Item", those, rename=names, forbid_unknown_fields=True, gc=False)
+            return msgspec.json.Decoder(list[item])  # type: ignore[valid-type]
+
+        self._full, self._decoder, self._error = decoder(full), decoder(declared), msgspec.MsgspecError
+        self._unset, self._fields = msgspec.UNSET, len(fields)
         self._optional = [attrgetter(name) for name, *rest in declared if len(rest) > 1]
 
     def count(self, data: bytes) -> int | None:
         """How many items there are in a JSON array when all are sure to fit; None: look thoroughly."""
         if self._decoder is None or (b"\\" in data and b"\\u0000" in data):  # one byte is sought much faster than six
             return None
+        names = 0
         try:
-            found = self._decoder.decode(data)
+            try:
+                found = self._full.decode(data)  # most senders send every field, and then there are none to be counted
+            except self._error:
+                found = self._decoder.decode(data)
+                names = -sum(list(map(get, found)).count(self._unset) for get in self._optional)
         except (self._error, ValueError):
             return None
-        names = len(found) * (self._required + len(self._optional))
-        for get in self._optional:
-            names -= list(map(get, found)).count(self._unset)
+        names += len(found) * self._fields
         # Colons are at least as many as names: when they are no more than what was found, no name was there twice.
         is_sure = data.count(b":") == names or len(_NAME.findall(data)) == names
         return len(found) if is_sure else None

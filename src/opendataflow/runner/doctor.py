@@ -10,6 +10,7 @@ from typing import Any
 from opendataflow.buckets.address import is_in_bucket
 from opendataflow.domain.registration import Registration
 from opendataflow.domain.tables import find_table
+from opendataflow.domain.words import number_of
 from opendataflow.errors import DataflowError
 from opendataflow.project.address import Address, get_address
 from opendataflow.runner import machine
@@ -35,7 +36,7 @@ def examine(folder: str) -> Iterator[Finding]:
     if address is not None and address.home is not None:
         try:
             wanted = _declared(address)
-            jobs = f"{len(wanted.datasets)} datasets, {len(wanted.jobs)} jobs"
+            jobs = f"{number_of(len(wanted.datasets), 'dataset')}, {number_of(len(wanted.jobs), 'job')}"
             yield Finding("project", OK, f"{address.home}/project.yml, environment {address.environment}: {jobs}")
         except DataflowError as error:
             yield Finding("project", PROBLEM, str(error), "mend project.yml")

@@ -190,7 +190,8 @@ def get_script(path: str) -> str:
     """The script's absolute path, or raise ConfigurationError: before the claim, so that nothing is taken in vain."""
     script = os.path.abspath(path)
     if not os.path.isfile(script):
-        raise ConfigurationError(f"there is no script {path}")
+        hint = "" if os.sep in path else f"; a job that is registered is run by its name with `dataflow run {path}`"
+        raise ConfigurationError(f"there is no script {path}{hint}")
     if not os.access(script, os.X_OK):
         raise ConfigurationError(f"the script {path} is not executable; run `chmod +x {path}`")
     return script

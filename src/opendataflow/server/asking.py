@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, StringConstraints
 from pydantic import Field as PydanticField
 
 from opendataflow.domain.job import Job
+from opendataflow.domain.words import number_of
 from opendataflow.errors import UsageError
 from opendataflow.server.actions import Acting
 from opendataflow.server.problems import NotThere
@@ -31,11 +32,6 @@ Word = Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=r"
 Words = Annotated[list[Word], BeforeValidator(_listed)]
 Numbers = Annotated[list[int], BeforeValidator(_listed)]
 Reason = Annotated[str, StringConstraints(max_length=500, pattern=r"^[^\x00-\x1f]*$")]
-
-
-def number_of(count: int, noun: str) -> str:
-    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{count:,} {noun if count == 1 else plural}"
 
 
 def get_job(acting: Acting, project: str | None, jobid: str) -> Job:

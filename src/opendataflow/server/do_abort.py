@@ -1,9 +1,10 @@
 """Abort: have runs ended that are under way."""
 
 from opendataflow.domain.streams import find_settings
+from opendataflow.domain.words import number_of
 from opendataflow.errors import UsageError
 from opendataflow.server.actions import Acting, Action, Asked, Done, Plan
-from opendataflow.server.asking import Numbers, Several, Word, get_job, number_of, target_of
+from opendataflow.server.asking import Numbers, Several, Word, get_job, target_of
 from opendataflow.store.accounts import Role
 from opendataflow.store.operations import Key
 from opendataflow.store.requests import Live, ask_abort, find_live, get_live

@@ -6,10 +6,11 @@ from pydantic import Field as Number
 from pydantic import model_validator
 
 from opendataflow.domain.job import Job
+from opendataflow.domain.words import number_of
 from opendataflow.errors import UsageError
 from opendataflow.runner.moments import end_of_pause
 from opendataflow.server.actions import Acting, Action, Asked, Done, Field, Plan
-from opendataflow.server.asking import Reason, Word, get_job, number_of, who_works
+from opendataflow.server.asking import Reason, Word, get_job, who_works
 from opendataflow.store.accounts import Role
 from opendataflow.store.rows import utc_text
 from opendataflow.store.workers import (

@@ -2,6 +2,7 @@
 
 from typing import Any, Literal
 
+from opendataflow.domain.words import number_of
 from opendataflow.errors import UsageError
 from opendataflow.runner.chosen import Chosen, choose
 from opendataflow.server.actions import Acting, Action, Asked, Done, Field, Plan
@@ -12,7 +13,6 @@ from opendataflow.server.asking import (
     Words,
     counted,
     get_job,
-    number_of,
     read_keys,
     target_of,
     who_works,

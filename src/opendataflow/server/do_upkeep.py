@@ -5,9 +5,10 @@ from typing import Annotated
 
 from pydantic import Field as Number
 
+from opendataflow.domain.words import number_of
 from opendataflow.errors import UsageError
 from opendataflow.server.actions import Acting, Action, Asked, Done, Field, Plan
-from opendataflow.server.asking import Word, get_job, number_of
+from opendataflow.server.asking import Word, get_job
 from opendataflow.server.problems import NotThere
 from opendataflow.server.requests_run import start
 from opendataflow.store.accounts import Role

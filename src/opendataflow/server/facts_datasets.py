@@ -5,7 +5,9 @@ import json
 import re
 from typing import Any, NamedTuple
 
+from opendataflow.domain.checks import texts_of
 from opendataflow.domain.dataset import Dataset
+from opendataflow.domain.job import Job
 from opendataflow.domain.partitions import is_dataid
 from opendataflow.domain.tables import find_table
 from opendataflow.errors import UsageError
@@ -68,6 +70,7 @@ def dataset_facts(
     gaps, all_gaps = dataset_gaps(store, row)
     return {
         "declared": without_secrets(declared),
+        "checks": texts_of([*declared["checks"], *declared["pipeline_checks"]]),
         "row": row,
         "gaps": gaps,
         "all_gaps": all_gaps,
@@ -175,7 +178,7 @@ def chunk_facts(store: LoopStore, project: str, datasetid: str, dataid: str) -> 
         "manifest": current and {**current, "schema": json.loads(current["schema"]) if current["schema"] else None},
         "versions": manifests,
         "findings": find_findings(store, dataset, dataid),
-        "checks": json.loads(dataset.definition or "{}").get("checks", []),
+        "checks": _checks(dataset, producer),
         "producer": producer and {"project": producer.project, "job": producer.jobid},
         "made_by": producer and find_job_row(store, producer.project, producer.jobid, dataid),
         "made_of": _made_of(store, of_chunk),
@@ -186,6 +189,13 @@ def chunk_facts(store: LoopStore, project: str, datasetid: str, dataid: str) -> 
         "is_table": find_table(dataset) is not None,
         "is_file": dataset.location is not None and dataset.clock is None and find_table(dataset) is None,
     }
+
+
+def _checks(dataset: Dataset, producer: Job | None) -> list[str]:
+    """Those of the dataset and those of the pipeline that makes it."""
+    own = json.loads(dataset.definition or "{}").get("checks") or ()
+    of_pipeline: Any = producer.definition.get("checks") or () if producer is not None else ()
+    return texts_of([*own, *of_pipeline])
 
 
 def _made_of(store: LoopStore, of_chunk: dict[str, str]) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ import datetime
 import json
 from typing import Any, NamedTuple
 
-from opendataflow.domain.checks import Check
+from opendataflow.domain.checks import texts_of
 from opendataflow.domain.job import Job
 from opendataflow.domain.schedules import get_clock
 from opendataflow.domain.streams import find_sealed_stream, find_settings
@@ -136,7 +136,7 @@ def one_job(store: LoopStore, project: str, jobid: str) -> dict[str, Any]:
         "partitions": json.loads(job.partitions) if job.partitions else None,
         "inputs": [_link(link) for link in job.inputs], "outputs": [_link(link) for link in job.outputs],
         "items": shown_items(job), "engine": definition.get("engine"),
-        "checks": [str(Check(one["kind"], one["options"], one["on_fail"])) for one in definition.get("checks") or ()],
+        "checks": texts_of(definition.get("checks")),
         "retries": job.retries_max, "backoff_seconds": job.backoff_seconds, "timeout_seconds": job.timeout_seconds,
         "lease_seconds": job.lease_seconds, "order": "strict" if job.strict else "any", "catchup": job.catchup,
         "schedule": {

@@ -62,6 +62,7 @@ class Intake:
         """Of these streams; an address without a project means this one."""
         self.streams, self.project = streams, project
         self._held = 0
+        self._loop: asyncio.AbstractEventLoop | None = None  # to ask which one runs costs a system call
         self._reading: dict[asyncio.Task[Any], float] = {}  # since when a body is waited for; negative: for too long
         self._told_at: dict[str, float] = {}
 
@@ -173,7 +174,7 @@ class Intake:
         parts: list[bytes] = []
         size, more = 0, True
         # A timer for each body would cost as much as reading it: one task watches all of them.
-        task = cast("asyncio.Task[Any]", asyncio.current_task())
+        task = cast("asyncio.Task[Any]", asyncio.current_task(self._loop))
         self._reading[task] = time.monotonic()
         try:
             while more:
@@ -194,6 +195,7 @@ class Intake:
 
     async def watch(self) -> None:
         """End requests whose bodies do not come, until cancelled."""
+        self._loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(BODY_SECONDS / 10)
             now = time.monotonic()

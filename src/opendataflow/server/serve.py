@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -24,7 +25,10 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, OverflowError) as error:
-        raise ConfigurationError(f"cannot listen at {host} port {port}: {error}; choose another with --port") from None
+        # Python's own text repeats the address; that of a name that means nothing has no number.
+        number = getattr(error, "errno", None) or 0
+        told = os.strerror(number) if number > 0 else str(error)
+        raise ConfigurationError(f"cannot listen at {host} port {port}: {told}; choose another with --port") from None
 
 
 class _Server(uvicorn.Server):

@@ -50,17 +50,22 @@ class Asking(NamedTuple):
 class Stream:
     """An open log with its schema."""
 
-    def __init__(self, writer: "GroupWriter[asyncio.Future[Answer]]", settings: Settings) -> None:
-        self.writer = writer
-        self.use(settings)
+    def __init__(
+        self, writer: "GroupWriter[asyncio.Future[Answer]]", settings: Settings, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        """Of this loop: to ask which one runs costs a system call, and each request would."""
+        self.writer, self._loop = writer, loop
+        self.settings, self.schema = settings, StreamSchema(settings.schema)
 
     def use(self, settings: Settings) -> None:
         """Check items by these settings from now on."""
-        self.settings, self.schema = settings, StreamSchema(settings.schema)
+        if self.settings.schema != settings.schema:
+            self.schema = StreamSchema(settings.schema)
+        self.settings = settings
 
     async def append(self, request: Request) -> Answer:
         """Wait until the items are durable; what went wrong is the answer, not raised."""
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Answer] = self._loop.create_future()
         self.writer.submit(request, answer)
         return await answer
 
@@ -137,7 +142,7 @@ class Streams:
         found = self._streams.get((row.project, row.jobid))
         if found is None:
             found = await self._open(facts)
-        if found.settings != facts.settings:
+        if found.settings is not facts.settings:  # read anew; to compare them is dear, too
             found.use(facts.settings)
         return found
 
@@ -149,7 +154,7 @@ class Streams:
 
         def opened() -> Stream:
             log = IntakeLog(self._folder(row.project, row.jobid), begin=facts.committed)
-            return Stream(GroupWriter(log, deliver), facts.settings)
+            return Stream(GroupWriter(log, deliver), facts.settings, loop)
 
         async with self._lock:
             found = self._streams.get((row.project, row.jobid))

@@ -4,11 +4,13 @@ import datetime
 import hashlib
 import hmac
 import json
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import jinja2
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,6 +19,7 @@ from opendataflow.server.access import User
 
 FOLDER = Path(__file__).parent
 STATIC = FOLDER / "static"
+_TYPED = re.compile("`([^`]+)`")
 NAVIGATION = (
     ("/", "Overview"), ("/datasets", "Datasets"), ("/jobs", "Jobs"), ("/runs", "Runs"), ("/lineage", "Lineage"),
     ("/streams", "Streams"), ("/sources", "Sources"), ("/projects", "Projects"), ("/workers", "Workers"),
@@ -60,11 +63,16 @@ def segment(text: str) -> str:
     return quote(str(text), safe="")
 
 
+def with_commands(text: str | None) -> Markup:
+    """A sentence in which what stands between backticks is shown as what is typed."""
+    return Markup(_TYPED.sub(r"<code>\1</code>", str(escape(text or ""))))  # noqa: S704  escaped before
+
+
 _ENVIRONMENT = jinja2.Environment(
     loader=jinja2.FileSystemLoader(FOLDER / "templates"), autoescape=True, trim_blocks=True, lstrip_blocks=True,
     undefined=jinja2.StrictUndefined, auto_reload=False,
 )  # fmt: skip
-_ENVIRONMENT.filters |= {"at": at, "seconds": seconds, "number": number, "segment": segment}
+_ENVIRONMENT.filters |= {"at": at, "seconds": seconds, "number": number, "segment": segment, "commands": with_commands}
 _ENVIRONMENT.globals |= {"version": __version__, "navigation": NAVIGATION, "files": _versions()}
 
 

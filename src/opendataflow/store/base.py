@@ -14,6 +14,12 @@ from opendataflow.store.rows import Params, Row, utc_text
 _T = TypeVar("_T")
 
 
+# A database's own shell may write: triggers keep the state whole.
+READ_ONLY = (
+    "; `dataflow sql` only reads: see `dataflow resubmit`, `hold` and `release`, or use the database's own shell"
+)
+
+
 class Transaction(Protocol):
     """An open write transaction: run named statements, read their rows."""
 
@@ -131,10 +137,11 @@ class BaseStore(ABC):
         """The job with its datasets, or raise UsageError that names the next step."""
         rows = self.read("find_job", {"jobid": jobid, "project": project})
         if not rows:
-            raise UsageError(
-                f"job {jobid!r} is not registered; {self.suggestion(jobid, 'jobs_of', project)}"
+            hint = self._as_dataset(jobid, project) or (
+                f"{self.suggestion(jobid, 'jobs_of', project)}"
                 "add it to project.yml under jobs or pipelines and run `dataflow apply`"
             )
+            raise UsageError(f"job {jobid!r} is not registered; {hint}")
         if len(rows) > 1:
             owners = ", ".join(sorted(str(row[0]) for row in rows))
             raise UsageError(f"several projects have a job {jobid!r}: {owners}; set DATAFLOW_PROJECT to one of them")
@@ -152,6 +159,21 @@ class BaseStore(ABC):
         rows = self.read(statement, {"project": project}, file="registry") if project is not None else []
         near = difflib.get_close_matches(name, [str(row[1]) for row in rows], n=1)
         return f"did you mean {near[0]!r}? Or " if near else ""
+
+    def _as_dataset(self, name: str, project: str | None) -> str:
+        """What a dataset of that name is to jobs; nothing when there is none."""
+        rows = self.read("find_dataset", {"datasetid": name, "project": project}, file="registry")
+        if not rows:
+            return ""
+        makers = self.read("producer_of", {"project": rows[0][0], "datasetid": name}, file="published")
+        return f"it is a dataset, and {makers[0][1]!r} makes it" if makers else "it is a dataset, and no job makes it"
+
+    def as_job(self, name: str, project: str | None) -> str:
+        """What a job of that name makes; nothing when there is none."""
+        if not self.has_job(name, project=project):
+            return ""
+        made = ", ".join(repr(one.dataset.datasetid) for one in self.get_job(name, project=project).outputs)
+        return f"it is a job, and makes {made or 'no dataset'}"
 
     def has_job(self, jobid: str, *, project: str | None = None) -> bool:
         return bool(self.read("find_job", {"jobid": jobid, "project": project}))

@@ -50,12 +50,16 @@ _LINK = ("project", "jobid", "itemtype", "dataset_project", "datasetid", "map")
 def list_datasets(store: LoopStore, *, project: str | None) -> list[dict[str, Any]]:
     """Every dataset with its producer and consumers; a credential is only said to be there."""
     makers: dict[tuple[str, str], str] = {}
+    makers_checks: dict[tuple[str, str], list[Any]] = {}
+    of_jobs = {(one["project"], one["jobid"]): one["definition"] for one in _rows(store, "jobs", _JOB, project)}
     readers: dict[tuple[str, str], list[dict[str, str]]] = {}
     for link in _links(store, project):
         key = (link["dataset_project"], link["datasetid"])
         job = _named(link["project"], link["jobid"], of=key[0])
         if link["itemtype"] == "OUT":
             makers[key] = job
+            definition = json.loads(of_jobs.get((link["project"], link["jobid"])) or "{}")
+            makers_checks[key] = definition.get("checks") or []
         else:
             readers.setdefault(key, []).append({"job": job, "map": link["map"]})
     found = []
@@ -66,7 +70,7 @@ def list_datasets(store: LoopStore, *, project: str | None) -> list[dict[str, An
         one["partitions"] = json.loads(one["partitions"]) if one["partitions"] else None
         for name in ("url", "query", "partition_column", "options", "schema", "arrival"):
             one[name] = definition.get(name)
-        one["checks"] = definition.get("checks", [])
+        one["checks"], one["pipeline_checks"] = definition.get("checks", []), makers_checks.get(key, [])
         found.append({**one, "producer": makers.get(key), "consumers": readers.get(key, [])})
     return found
 

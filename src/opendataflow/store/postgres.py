@@ -18,6 +18,7 @@ from opendataflow.domain.job import Candidate, Job
 from opendataflow.domain.questions import Verdict
 from opendataflow.domain.run import Claim, Finished, LostRun, Owner, Result
 from opendataflow.errors import ConfigurationError, LeaseLost, StoreUnavailable, UsageError
+from opendataflow.store.base import READ_ONLY
 from opendataflow.store.loop import LoopStore, Next
 from opendataflow.store.open import without_password
 from opendataflow.store.postgres_calls import claim_request, claimed, find_end, finish_request, finished
@@ -186,7 +187,8 @@ class PostgresStore(LoopStore):
             except psycopg.errors.Error as error:
                 if isinstance(error, psycopg.OperationalError) and connection.closed:
                     raise
-                raise UsageError(f"PostgreSQL says: {error}") from error
+                hint = READ_ONLY if isinstance(error, psycopg.errors.ReadOnlySqlTransaction) else ""
+                raise UsageError(f"PostgreSQL says: {error}{hint}") from error
 
     def integrity(self) -> list[str]:
         return []  # PostgreSQL checks its own pages

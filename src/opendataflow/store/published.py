@@ -73,6 +73,7 @@ def find_dataset(store: LoopStore, name: str, *, project: str | None) -> tuple[D
     names = [datasetid if project in (None, owner) else f"{owner}.{datasetid}" for owner, datasetid in known]
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else "see `dataflow dataset list`"
+    hint = store.as_job(name, project) or hint
     raise UsageError(f"dataset {name!r} is not registered; {hint}")
 
 

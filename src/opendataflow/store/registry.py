@@ -232,9 +232,8 @@ def get_dataset(store: LoopStore, datasetid: str, *, project: str | None) -> tup
     rows = store.read("find_dataset", {"datasetid": datasetid, "project": project}, file="registry")
     if not rows:
         near = store.suggestion(datasetid, "datasets_of", project)
-        raise UsageError(
-            f"dataset {datasetid!r} is not registered; {near}add it to project.yml and run `dataflow apply`"
-        )
+        hint = store.as_job(datasetid, project) or f"{near}add it to project.yml and run `dataflow apply`"
+        raise UsageError(f"dataset {datasetid!r} is not registered; {hint}")
     if len(rows) > 1:
         raise UsageError(f"several projects have a dataset {datasetid!r}; set DATAFLOW_PROJECT to one of them")
     dataset = Dataset(*rows[0])
@@ -264,6 +263,7 @@ def assert_ready(store: LoopStore, dataset: Dataset, dataid: str, manifest: Mani
         written = {**key, **manifest_params(manifest, now), "version": version, "now": now}
         tx.run("assert_chunk", written)
         tx.run("insert_manifest", written)
+        tx.run("try_readers_now", key)
     return before
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from opendataflow.domain.job import Candidate, Job
 from opendataflow.errors import StoreUnavailable, UsageError
+from opendataflow.store.base import READ_ONLY
 from opendataflow.store.loop import LoopStore
 from opendataflow.store.rows import Params, Row
 from opendataflow.store.statements import statements
@@ -200,7 +201,8 @@ class SqliteStore(LoopStore):
                 cursor = self._connection.execute(sql)
                 return [column[0] for column in cursor.description or ()], cursor.fetchall()
             except (sqlite3.Error, sqlite3.Warning) as error:  # two statements at once are no OperationalError
-                raise UsageError(f"SQLite says: {error}") from error
+                hint = READ_ONLY if "readonly" in str(error) else ""
+                raise UsageError(f"SQLite says: {error}{hint}") from error
             finally:
                 self._connection.execute("PRAGMA query_only = OFF")
 

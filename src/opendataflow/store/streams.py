@@ -122,6 +122,7 @@ def revoke_token(store: LoopStore, job: Job) -> bool:
     return bool(_write(store, "revoke_token", _of(job)))
 
 
+@functools.lru_cache(maxsize=256)  # senders come again and again with the same one
 def hash_token(token: str) -> str:
     # A token is 256 random bits: nothing is gained by a slow hash.
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()

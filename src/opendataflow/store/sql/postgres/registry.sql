@@ -107,6 +107,18 @@ SET status = 'READY', version = excluded.version, location = excluded.location,
     fingerprint = excluded.fingerprint, validated_at = excluded.validated_at, problem = NULL,
     modified = excluded.modified
 
+-- name: try_readers_now
+-- What was refused because of this chunk need not wait for its next try.
+UPDATE job_status SET parked_until = NULL
+WHERE status IN ('PENDING', 'RESUBMIT') AND refusals > 0 AND parked_until IS NOT NULL AND (project, jobid, dataid) IN (
+    SELECT l.project, l.jobid, s.dataid FROM job_dataset l JOIN job_status s ON s.project = l.project AND s.jobid = l.jobid
+    WHERE l.dataset_project = %(project)s AND l.datasetid = %(datasetid)s AND l.itemtype = 'IN'
+      AND s.parked_until IS NOT NULL
+      AND (l.map = 'same' AND s.dataid = %(dataid)s OR l.map = 'full' AND %(dataid)s = 'full')
+    UNION ALL
+    SELECT e.project, e.jobid, e.job_dataid FROM job_input e
+    WHERE e.dataset_project = %(project)s AND e.datasetid = %(datasetid)s AND e.dataid = %(dataid)s)
+
 -- name: names
 SELECT 'job', project, jobid FROM job WHERE %(project)s::text IS NULL OR project = %(project)s
 UNION ALL
@@ -155,8 +167,21 @@ FROM run WHERE runid IN (SELECT h.runid FROM history h
 ORDER BY runid DESC LIMIT %(limit)s
 
 -- name: history_of
-SELECT at, kind, name, dataid, old_status, new_status, runid, actor
-FROM history WHERE project = %(project)s AND kind = %(kind)s AND name = %(name)s AND dataid = %(dataid)s ORDER BY id
+-- A chunk's row has the run that published it; which run began it, or failed to make it, its job's row says: the one
+-- that a claim writes behind it, the one that an end writes before it.
+SELECT h.at, h.kind, h.name, h.dataid, h.old_status, h.new_status,
+       CASE WHEN h.kind = 'chunk' AND h.new_status = 'RUNNING' THEN
+           coalesce((SELECT m.runid FROM job_dataset l JOIN history m ON m.dataid = h.dataid AND m.name = l.jobid
+                     WHERE l.dataset_project = h.project AND l.datasetid = h.name AND l.itemtype = 'OUT'
+                       AND m.project = l.project AND m.kind = 'job' AND m.new_status = 'RUNNING' AND m.id > h.id
+                     ORDER BY m.id LIMIT 1), h.runid)
+       WHEN h.kind = 'chunk' AND h.old_status = 'RUNNING' THEN
+           coalesce((SELECT m.runid FROM job_dataset l JOIN history m ON m.dataid = h.dataid AND m.name = l.jobid
+                     WHERE l.dataset_project = h.project AND l.datasetid = h.name AND l.itemtype = 'OUT'
+                       AND m.project = l.project AND m.kind = 'job' AND m.id < h.id
+                     ORDER BY m.id DESC LIMIT 1), h.runid)
+       ELSE h.runid END, h.actor
+FROM history h WHERE h.project = %(project)s AND h.kind = %(kind)s AND h.name = %(name)s AND h.dataid = %(dataid)s ORDER BY h.id
 
 -- name: wrong_counters
 SELECT s.project, s.jobid, s.dataid, s.waiting, w.waiting

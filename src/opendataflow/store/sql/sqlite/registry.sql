@@ -107,6 +107,18 @@ SET status = 'READY', version = excluded.version, location = excluded.location,
     fingerprint = excluded.fingerprint, validated_at = excluded.validated_at, problem = NULL,
     modified = excluded.modified
 
+-- name: try_readers_now
+-- What was refused because of this chunk need not wait for its next try.
+UPDATE job_status SET parked_until = NULL
+WHERE status IN ('PENDING', 'RESUBMIT') AND refusals > 0 AND parked_until IS NOT NULL AND (project, jobid, dataid) IN (
+    SELECT l.project, l.jobid, s.dataid FROM job_dataset l JOIN job_status s ON s.project = l.project AND s.jobid = l.jobid
+    WHERE l.dataset_project = :project AND l.datasetid = :datasetid AND l.itemtype = 'IN'
+      AND s.parked_until IS NOT NULL
+      AND (l.map = 'same' AND s.dataid = :dataid OR l.map = 'full' AND :dataid = 'full')
+    UNION ALL
+    SELECT e.project, e.jobid, e.job_dataid FROM job_input e
+    WHERE e.dataset_project = :project AND e.datasetid = :datasetid AND e.dataid = :dataid)
+
 -- name: names
 SELECT 'job', project, jobid FROM job WHERE :project IS NULL OR project = :project
 UNION ALL
@@ -155,8 +167,15 @@ FROM run WHERE runid IN (SELECT h.runid FROM history h
 ORDER BY runid DESC LIMIT :limit
 
 -- name: history_of
-SELECT at, kind, name, dataid, old_status, new_status, runid, actor
-FROM history WHERE project = :project AND kind = :kind AND name = :name AND dataid = :dataid ORDER BY id
+-- A chunk's row has the run that published it; which run began it, or failed to make it, its job's row before it says.
+SELECT h.at, h.kind, h.name, h.dataid, h.old_status, h.new_status,
+       CASE WHEN h.kind = 'chunk' AND (h.old_status = 'RUNNING' OR h.new_status = 'RUNNING') THEN
+           coalesce((SELECT m.runid FROM job_dataset l JOIN history m ON m.dataid = h.dataid AND m.name = l.jobid
+                     WHERE l.dataset_project = h.project AND l.datasetid = h.name AND l.itemtype = 'OUT'
+                       AND m.project = l.project AND m.kind = 'job' AND m.id < h.id
+                     ORDER BY m.id DESC LIMIT 1), h.runid)
+       ELSE h.runid END, h.actor
+FROM history h WHERE h.project = :project AND h.kind = :kind AND h.name = :name AND h.dataid = :dataid ORDER BY h.id
 
 -- name: wrong_counters
 SELECT s.project, s.jobid, s.dataid, s.waiting, w.waiting
