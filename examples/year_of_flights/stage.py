@@ -23,6 +23,7 @@ BIN = Path(sys.executable).parent
 MOST_LINES = 16  # of a command's output; what is in the middle of more is left out, and counted
 EVERY_SECONDS = 5.0  # between two lines of progress where there is no terminal
 GIVE_UP_SECONDS = 600.0
+STUCK_SECONDS = 15.0  # without anything new, after which it is looked why
 _PR_SET_PDEATHSIG = 1
 _BARS = re.compile(r"\033\[\?25l.*?\033\[\?25h\s*|\033\[\d*[AK]", re.DOTALL)  # progress that its end wiped out
 _STYLES = re.compile(r"\033\[[\d;]*m")
@@ -146,6 +147,7 @@ class Stage:
         """Wait until so many are done, and show how far it is; a background process that ends ends the demo."""
         started, told_at = time.monotonic(), 0.0
         done, shown = -1, ""
+        last, changed_at = -1, 0.0
         while done < total:
             done = count()
             passed = time.monotonic() - started
@@ -157,11 +159,28 @@ class Stage:
                 print(f"    {line}", flush=True)
                 told_at, shown = passed, line
             self._check_background()
+            if done != last:
+                last, changed_at = done, passed
+            elif passed - changed_at > STUCK_SECONDS:
+                self._check_runs()
+                changed_at = passed
             if passed > GIVE_UP_SECONDS:
                 self.fail(f"no end after {passed:.0f} s: {shown or line}")
             time.sleep(0.05)
         if self.is_terminal:
             print(flush=True)
+
+    def _check_runs(self) -> None:
+        """Nothing goes on: where nothing runs either, and something failed, it stays so."""
+        if self.query("SELECT 1 FROM job_status WHERE status = 'RUNNING' LIMIT 1"):
+            return
+        failed = self.query(
+            "SELECT jobid, dataid, message FROM run WHERE status = 'FAILED' ORDER BY runid DESC LIMIT 1"
+        )
+        for jobid, dataid, message in failed:
+            self.fail(
+                f"{jobid}/{dataid} failed: {message}; `dataflow doctor` and `dataflow why {jobid} {dataid}` say more"
+            )
 
     def _check_background(self) -> None:
         for process in self._background:

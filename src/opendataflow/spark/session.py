@@ -1,14 +1,17 @@
 """The one place that builds a Spark session."""
 
+import contextlib
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from opendataflow.errors import JobFailed
 from opendataflow.spark import connect
 from opendataflow.spark.archive import java_options
 from opendataflow.spark.cluster import is_cluster, require_answer
@@ -42,7 +45,29 @@ def start_session(settings: Mapping[str, Any], *, name: str, scratch: str, prepa
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in (defaults | conf).items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with contextlib.nullcontext() if is_cluster(master) else _local_name():
+        try:
+            return builder.getOrCreate()
+        except PySparkRuntimeError as error:
+            if "JAVA_GATEWAY_EXITED" not in str(error):
+                raise
+            raise JobFailed(
+                "Java ended before Spark had started; what it said is in the output of what started it (a worker, or "
+                "this command), and `dataflow doctor` looks at Java and at the machine"
+            ) from error
+
+
+@contextlib.contextmanager
+def _local_name() -> Iterator[None]:
+    """A machine's own name may mean nothing to it (a container, a network that is away), and Spark asks for it."""
+    ours = {"SPARK_LOCAL_HOSTNAME": "localhost", "SPARK_LOCAL_IP": "127.0.0.1"}
+    set_here = [name for name in ours if name not in os.environ]
+    os.environ.update({name: ours[name] for name in set_here})
+    try:
+        yield
+    finally:
+        for name in set_here:  # the JVM has them; one for a cluster must not
+            os.environ.pop(name, None)
 
 
 def _everywhere() -> dict[str, str]:
