@@ -171,16 +171,15 @@ class Stage:
             print(flush=True)
 
     def _check_runs(self) -> None:
-        """Nothing goes on: where nothing runs either, and something failed, it stays so."""
-        if self.query("SELECT 1 FROM job_status WHERE status = 'RUNNING' LIMIT 1"):
-            return
-        failed = self.query(
-            "SELECT jobid, dataid, message FROM run WHERE status = 'FAILED' ORDER BY runid DESC LIMIT 1"
+        """Nothing goes on: where several failed, it stays so."""
+        sql = (
+            "SELECT jobid, dataid, message FROM run JOIN job_status USING (project, jobid, dataid, runid) "
+            "WHERE job_status.status = 'FAILED' ORDER BY runid DESC LIMIT 3"
         )
-        for jobid, dataid, message in failed:
-            self.fail(
-                f"{jobid}/{dataid} failed: {message}; `dataflow doctor` and `dataflow why {jobid} {dataid}` say more"
-            )
+        failed = self.query(sql)
+        if len(failed) == 3:
+            jobid, dataid, message = failed[0]
+            self.fail(f"{jobid}/{dataid} failed: {message}; see `dataflow doctor`, `dataflow why {jobid} {dataid}`")
 
     def _check_background(self) -> None:
         for process in self._background:

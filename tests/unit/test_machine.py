@@ -1,6 +1,7 @@
 """What the doctor sees of a machine that cannot be made here: other disks, other users, another Spark."""
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,15 @@ def test_a_spark_home_of_another_spark_is_told(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "bin/spark-submit").touch()
     told = next(machine.spark())
     assert (told.state, told.fix) == (WARNING, "unset SPARK_HOME, unless both are of the same version")
+
+
+def test_a_machine_on_which_localhost_means_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    found = {one.check: one for one in machine.spark()}["localhost"]
+    assert (found.state, found.fix) == (PROBLEM, "add the line `127.0.0.1 localhost` to /etc/hosts")
 
 
 def test_packages_that_a_project_needs_are_told_with_their_extras(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -98,6 +99,11 @@ def spark() -> Iterator[Finding]:
         yield Finding("spark", WARNING, told, "unset SPARK_HOME, unless both are of the same version")
     else:
         yield Finding("spark", OK, f"pyspark {_version('pyspark')} in {own}")
+    try:
+        socket.getaddrinfo("localhost", None)
+    except OSError:
+        told = "localhost means nothing on this machine, and Spark's two halves speak over it"
+        yield Finding("localhost", PROBLEM, told, "add the line `127.0.0.1 localhost` to /etc/hosts")
     # Spark takes the first of these that is set; shuffles and spills go there.
     scratch = (os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir()).split(",")[0]
     yield from writable("spark's scratch", scratch)

@@ -60,7 +60,7 @@ def start_session(settings: Mapping[str, Any], *, name: str, scratch: str, prepa
 @contextlib.contextmanager
 def _local_name() -> Iterator[None]:
     """A machine's own name may mean nothing to it (a container, a network that is away), and Spark asks for it."""
-    ours = {"SPARK_LOCAL_HOSTNAME": "localhost", "SPARK_LOCAL_IP": "127.0.0.1"}
+    ours = {"SPARK_LOCAL_HOSTNAME": "127.0.0.1", "SPARK_LOCAL_IP": "127.0.0.1"}
     set_here = [name for name in ours if name not in os.environ]
     os.environ.update({name: ours[name] for name in set_here})
     try:
