@@ -12,6 +12,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from support.postgres import Server, postgres
 from support.projects import Project
 
+# What is on its way is seen as people see it who have not set this.
+os.environ.pop("PYTHONUNBUFFERED", None)
 # Every Spark of the tests, also those that the installed command starts: its Java starts sooner and compiles less.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 

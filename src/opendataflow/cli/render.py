@@ -36,6 +36,12 @@ def put(text: str) -> None:
     sys.stdout.write(f"{text}\n")
 
 
+def put_now(text: str) -> None:
+    """A line of something that goes on: whoever reads it, also through a pipe, need not wait for the next ones."""
+    put(text)
+    sys.stdout.flush()
+
+
 def put_json(value: object) -> None:
     put(json.dumps(value, indent=2, default=str, ensure_ascii=False))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opendataflow.cli import completion
-from opendataflow.cli.render import put, say
+from opendataflow.cli.render import put, put_now, say
 from opendataflow.errors import UsageError
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def run_job(
             return
         fields = outcome._asdict()
         fields["verdict"] = outcome.verdict.as_json() if outcome.verdict else None
-        put(json.dumps(fields))
+        put_now(json.dumps(fields))
 
     cwd = os.getcwd()
     is_stream = find_settings(session.job) is not None

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from opendataflow.cli.render import put, say
+from opendataflow.cli.render import put_now, say
 from opendataflow.errors import ConfigurationError
 
 LOCAL = ("127.0.0.1", "::1", "localhost")
@@ -61,8 +61,7 @@ def serve(
         told = {"url": url, "project": found.project, "admin_link": link}
         if link and not as_json:
             say(f"there is no admin yet; this link makes one, once, within a day:\n  {link}")
-        put(json.dumps(told) if as_json else f"listening at {url}{base}")
-        typer.get_text_stream("stdout").flush()
+        put_now(json.dumps(told) if as_json else f"listening at {url}{base}")
 
     streams = Streams(lambda: opened(found), lambda project, slug: stream_folder(found, project, slug))
     context = Context(found, Stores(lambda: opened(found)), streams, is_secure=secure)

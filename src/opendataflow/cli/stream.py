@@ -1,6 +1,7 @@
 """`dataflow stream`: tokens, how streams stand, items that were set aside, pause and resume; run and send."""
 
 import json
+import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -90,6 +91,7 @@ def status(
             say("this project has no stream; a pipeline becomes one by `mode: stream` in project.yml")
         if not watch:
             break
+        sys.stdout.flush()
         time.sleep(WATCH_SECONDS)
 
 

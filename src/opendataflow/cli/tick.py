@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from opendataflow.cli.render import put, put_json, say
+from opendataflow.cli.render import put, put_json, put_now, say
 from opendataflow.errors import StoreUnavailable
 
 
@@ -67,7 +67,7 @@ def tick(
         if as_json:
             fields = outcome._asdict()
             fields.pop("verdict")
-            put(json.dumps(fields))
+            put_now(json.dumps(fields))
         else:
             say(line(outcome))
     with contextlib.suppress(StoreUnavailable):  # what ran, ran; the next one tells

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from opendataflow.cli.paused import pause_of_all, until_text
-from opendataflow.cli.render import STYLES, put, say
+from opendataflow.cli.render import STYLES, put_now, say
 from opendataflow.domain.words import number_of
 from opendataflow.errors import StoreUnavailable
 from opendataflow.runner.progress import NOTHING, HeldUp, Progress, Row, duration, line
@@ -140,8 +140,7 @@ class Events(Lines):
 
     @staticmethod
     def _put(event: str, **fields: Any) -> None:
-        put(json.dumps({"event": event, **fields}))
-        sys.stdout.flush()
+        put_now(json.dumps({"event": event, **fields}))
 
 
 class Table(Lines):
