@@ -30,13 +30,15 @@ WHERE :project IS NULL OR project = :project
 GROUP BY kind, project, name, status HAVING sum(n) > 0
 
 -- name: counts_since
--- What chunks changed from a number of the history on: to be taken off the counts of now.
+-- What chunks changed from a number of the history on: to be taken off the counts of now. Counted while it is read, since
+-- that is all it costs.
+WITH change AS (
+    SELECT project, name, old_status, new_status, count(*) AS n FROM history
+    WHERE id >= :since AND kind = 'chunk' GROUP BY project, name, old_status, new_status)
 SELECT project, name, status, sum(n) FROM (
-    SELECT project, name, old_status AS status, -1 AS n FROM history
-    WHERE id >= :since AND kind = 'chunk' AND old_status IS NOT NULL
+    SELECT project, name, old_status AS status, -n AS n FROM change WHERE old_status IS NOT NULL
     UNION ALL
-    SELECT project, name, new_status, 1 FROM history
-    WHERE id >= :since AND kind = 'chunk' AND new_status IS NOT NULL) m
+    SELECT project, name, new_status, n FROM change WHERE new_status IS NOT NULL) m
 GROUP BY project, name, status HAVING sum(n) <> 0
 
 -- name: cells
