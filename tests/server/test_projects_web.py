@@ -1,16 +1,20 @@
 """Projects over HTTP and in a browser: added, pulled, refused, rolled back; webhooks; secrets that nobody can find."""
 
+import contextlib
 import hashlib
 import hmac
 import json
 import os
+import socket
 import time
+import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from opendataflow.server.hooks import AT_ONCE
 from support.gits import SCRIPTS, SUM_UP, Origin, served
 from support.processes import command_lines, wait_for
 from support.projects import Project
@@ -190,6 +194,26 @@ def test_a_push_that_a_forge_tells_of_is_pulled(world: World, good: str, secret:
     assert (shop["commit"], shop["versions"][0]["how"], shop["versions"][0]["switched_by"]) == (
         commit, "hook", "webhook",
     )  # fmt: skip
+
+
+def test_only_some_bodies_of_senders_whom_nobody_knows_are_read_at_once(world: World) -> None:
+    address = urllib.parse.urlsplit(world.site.url)
+    head = f"POST /v1/hooks/git/shop HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Length: 2\r\n\r\n".encode()
+    with contextlib.ExitStack() as lines:
+        senders = [
+            lines.enter_context(socket.create_connection((address.hostname, address.port), timeout=10))
+            for _ in range(AT_ONCE + 1)
+        ]
+        for line in senders[:-1]:
+            line.sendall(head + b"{")  # and the rest of it does not come
+        time.sleep(0.5)
+        senders[-1].sendall(head + b"{}")
+        senders[-1].settimeout(1.0)
+        with pytest.raises(TimeoutError):
+            senders[-1].recv(1)
+        senders[0].close()
+        senders[-1].settimeout(10.0)
+        assert senders[-1].recv(100).startswith(b"HTTP/1.1 401 ")
 
 
 def test_what_is_not_signed_with_the_secret_is_refused(world: World, secret: str) -> None:

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from opendataflow import __version__
 from opendataflow.errors import DataflowError
 from opendataflow.runner.alert_watch import Watch
+from opendataflow.server import hooks
 from opendataflow.server.access import Known, NotSignedIn, Viewer, ask_first, open_to_all, owners
 from opendataflow.server.api import ROUTERS as API
 from opendataflow.server.context import Context
@@ -48,6 +49,7 @@ def make_pages(context: Context, intake: Intake) -> FastAPI:
     app = FastAPI(title="OpenDataFlow", version=__version__, lifespan=lifespan, openapi_url=None, docs_url=None)
     app.state.context = context
     app.state.known, app.state.passwords = Known(), Passwords()
+    app.state.hooks = asyncio.Semaphore(hooks.AT_ONCE)
     app.add_route("/health", health, methods=["GET"])
     app.add_api_route("/v1/openapi.json", description, methods=["GET"], include_in_schema=False)
     app.routes.extend(intake.routes())

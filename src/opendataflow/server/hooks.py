@@ -1,5 +1,6 @@
 """`POST /v1/hooks/git/{project}`: a forge tells of a push, signed with the project's secret. A child pulls."""
 
+import asyncio
 import secrets
 
 from fastapi import APIRouter
@@ -18,9 +19,22 @@ from opendataflow.store.loop import LoopStore
 router = APIRouter(tags=["projects"])
 
 
+AT_ONCE = 8  # bodies, which may be large, of senders whom nobody knows yet; the others wait
+BODY_SECONDS = 30.0  # for a body to come
+
+
 class Heard(BaseModel):
     said: str
     task: int | None = None
+
+
+async def _read_body(request: Request) -> bytes:
+    async with request.app.state.hooks:
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                return await request.body()
+        except TimeoutError:
+            raise HTTPException(408, f"the body did not come within {BODY_SECONDS:.0f} s") from None
 
 
 @router.post("/v1/hooks/git/{project}", status_code=202)
@@ -28,7 +42,8 @@ class Heard(BaseModel):
 async def hear(request: Request, project: str, context: Ctx) -> Heard:
     """A push to a git project's branch: it is pulled soon after. The body is signed (`X-Hub-Signature-256`,
     `X-Gitea-Signature`, `X-Forgejo-Signature`), or the secret is in `X-Gitlab-Token`."""
-    body, headers = await request.body(), {name.lower(): value for name, value in request.headers.items()}
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    body = await _read_body(request)
 
     def check(store: LoopStore) -> str:
         try:
