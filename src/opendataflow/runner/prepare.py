@@ -111,7 +111,10 @@ def look_at_output(kind: str, dataset: Dataset, dataid: str, *, root: str) -> Si
         return Sight(location, f"{location} is not below {root}, the root of this environment")
     if problem := _why_no_folder(location):
         return Sight(location, problem)
-    return Sight(os.path.dirname(location) if dataset.has_own_runs or kind == "pipeline" else location)
+    runs = location.rfind("/_runs/0")  # its number is not known before it is claimed
+    return Sight(
+        location[: runs + len("/_runs")] if runs >= 0 and (dataset.has_own_runs or kind == "pipeline") else location
+    )
 
 
 def _why_no_target(table: Table, root: str) -> str:
