@@ -8,6 +8,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -121,7 +122,8 @@ def looks_cut_off(error: BaseException) -> bool:
     """True when the error may come from a JVM that is no longer there to answer."""
     from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 
-    return isinstance(error, Py4JError | OSError | EOFError) and not isinstance(error, Py4JJavaError)
+    # A name that means nothing (localhost, where /etc/hosts is missing) is no line that broke.
+    return isinstance(error, Py4JError | OSError | EOFError) and not isinstance(error, Py4JJavaError | socket.gaierror)
 
 
 def is_going_down() -> bool:
