@@ -35,7 +35,7 @@ demo: setup ## a year of real flights through an outage and back, then the dashb
 
 test: setup ## run the tests: SQLite, PostgreSQL and Spark, all real
 	@echo "==> Running the tests (real SQLite, PostgreSQL and Spark; some minutes)"
-	@sh scripts/jdbc.sh && sh scripts/chromium.sh
+	@sh scripts/for_tests.sh
 	@$(BIN)/python -m compileall -q src tests
 	@$(BIN)/dataflow prepare-spark || echo "==> Going on without: the tests take longer."
 	@$(BIN)/python -m pytest -n 3 --dist worksteal && echo "==> All tests passed."
@@ -68,7 +68,7 @@ check: lint types imports docs test ## lint + types + import rules + docs + test
 bench: setup ## measure what is claimed, as ratios against the alternative in the same run (some minutes)
 	@$(BIN)/python -m compileall -q src
 	@$(BIN)/python bench/runjob.py; $(BIN)/python bench/claims.py; $(BIN)/python bench/operate.py; $(BIN)/python bench/pages.py; \
-		$(BIN)/python bench/pipelines.py; sh scripts/jdbc.sh; $(BIN)/python bench/sql_read.py; $(BIN)/python bench/sql_write.py; \
+		$(BIN)/python bench/pipelines.py; sh scripts/for_tests.sh; $(BIN)/python bench/sql_read.py; $(BIN)/python bench/sql_write.py; \
 		$(BIN)/python bench/worker.py; $(BIN)/python bench/orchestrators.py; $(BIN)/python bench/queue_faults.py; $(BIN)/python bench/history.py; \
 		$(BIN)/python bench/intake.py; $(BIN)/python bench/streams.py
 

@@ -178,7 +178,8 @@ def test_only_what_pipelines_make_can_be_cleared_and_only_on_request(shop: Proje
     assert "which chunks of priced?" in clear(shop, "priced", "--yes", code=2)
     assert "not both" in clear(shop, "priced", DAY, "--all", "--yes", code=2)
     assert "has no chunk '2025-11-03'" in clear(shop, "priced", "2025-11-03", "--yes", code=2)
-    assert "did you mean 'priced'?" in clear(shop, "price", "--all", "--yes", code=2)
+    assert "it is a job, and makes 'priced'" in clear(shop, "price", "--all", "--yes", code=2)
+    assert "did you mean 'priced'?" in clear(shop, "prised", "--all", "--yes", code=2)
     assert "--older-than" in clear(shop, "priced", "--superseded", "--older-than", "2999-01-01", "--yes", code=2)
     assert location(shop, "priced", DAY)[0] == "READY"
 

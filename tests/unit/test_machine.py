@@ -50,8 +50,10 @@ def test_a_machine_on_which_localhost_means_nothing_is_told(monkeypatch: pytest.
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    found = {one.check: one for one in machine.spark()}["localhost"]
-    assert (found.state, found.fix) == (PROBLEM, "add the line `127.0.0.1 localhost` to /etc/hosts")
+    found = {one.check: one for one in machine.spark()}
+    there, own = found["localhost"], found["host name"]
+    assert (there.state, there.fix) == (PROBLEM, "add the line `127.0.0.1 localhost` to /etc/hosts")
+    assert (own.state, own.fix) == (WARNING, f"add the line `127.0.1.1 {socket.gethostname()}` to /etc/hosts")
 
 
 def test_packages_that_a_project_needs_are_told_with_their_extras(monkeypatch: pytest.MonkeyPatch) -> None:

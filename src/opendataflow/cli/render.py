@@ -25,6 +25,10 @@ MARKS = {"READY": "R", "RUNNING": "r", "PENDING": "p", "FAILED": "F", "RESUBMIT"
 def say(message: str) -> None:
     """A message for a person: to stderr. If nobody listens any more, the work goes on."""
     try:
+        sys.stdout.flush()  # what was put before it stands before it, also where both go into one file
+    except (OSError, AttributeError):
+        pass
+    try:
         sys.stderr.write(f"{message}\n")
         sys.stderr.flush()
     except (OSError, AttributeError):  # a pipe whose reader is gone; a stream that was closed from the start

@@ -104,6 +104,12 @@ def spark() -> Iterator[Finding]:
     except OSError:
         told = "localhost means nothing on this machine, and Spark's two halves speak over it"
         yield Finding("localhost", PROBLEM, told, "add the line `127.0.0.1 localhost` to /etc/hosts")
+    try:
+        socket.getaddrinfo(socket.gethostname(), None)
+    except OSError:
+        name = socket.gethostname()
+        told = f"this machine's own name, {name}, means nothing to it: Spark on a cluster or in buckets asks for it"
+        yield Finding("host name", WARNING, told, f"add the line `127.0.1.1 {name}` to /etc/hosts")
     # Spark takes the first of these that is set; shuffles and spills go there.
     scratch = (os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir()).split(",")[0]
     yield from writable("spark's scratch", scratch)
