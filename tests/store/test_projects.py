@@ -55,6 +55,10 @@ def test_a_job_or_dataset_that_two_projects_have_must_be_named_with_its_project(
         two.store.get_job("lod")
     with pytest.raises(UsageError, match="dataset 'ordrs' is not registered"):
         registry.get_dataset(two.store, "ordrs", project=None)
+    with pytest.raises(UsageError, match="dataset 'load' is not registered; it is a job, and makes 'totals'"):
+        registry.get_dataset(two.store, "load", project="p")
+    with pytest.raises(UsageError, match=r"dataset 'load' is not registered; add it to project\.yml"):
+        registry.get_dataset(two.store, "load", project=None)
 
 
 def test_another_projects_dataset_can_be_an_input(world: World) -> None:

@@ -169,8 +169,8 @@ class BaseStore(ABC):
         return f"it is a dataset, and {makers[0][1]!r} makes it" if makers else "it is a dataset, and no job makes it"
 
     def as_job(self, name: str, project: str | None) -> str:
-        """What a job of that name makes; nothing when there is none."""
-        if not self.has_job(name, project=project):
+        """What the job of that name makes; nothing when there is none, or several projects have one."""
+        if len(self.read("find_job", {"jobid": name, "project": project})) != 1:  # of several, which is not known
             return ""
         made = ", ".join(repr(one.dataset.datasetid) for one in self.get_job(name, project=project).outputs)
         return f"it is a job, and makes {made or 'no dataset'}"
