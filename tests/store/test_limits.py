@@ -2,14 +2,11 @@
 
 import threading
 import time
-from types import SimpleNamespace
 
 import psycopg
 import pytest
 from world import NOW, YES, World, job, owner, registration
 
-from opendataflow.cli import worker_view
-from opendataflow.cli.worker_view import Events, Lines
 from opendataflow.domain.job import Candidate, Pause
 from opendataflow.domain.questions import Verdict
 from opendataflow.domain.run import Ending
@@ -213,34 +210,6 @@ def test_a_pause_ends_by_itself(loading: World, everything: bool) -> None:
     assert asked(loading, "3").yes
     assert workers.limits_of(loading.store, of).paused_by is None
     assert workers.find_pause_of_all(loading.store) == (None, None)
-
-
-@pytest.mark.parametrize("view", [Lines, Events])
-def test_a_worker_says_why_nothing_starts_also_while_it_rests(
-    loading: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], view: type[Lines]
-) -> None:
-    moment = 1000.0
-    monkeypatch.setattr(worker_view, "time", SimpleNamespace(monotonic=lambda: moment))
-    here = view("p")
-
-    def said(*, is_busy: bool) -> str:
-        nonlocal moment
-        moment += 20.0
-        here.refresh(loading.store, running=0, slots=1, is_busy=is_busy)
-        return "".join(capsys.readouterr())
-
-    assert ("8 left" if view is Lines else '"left": 8') in said(is_busy=True)
-    said(is_busy=False)
-    assert said(is_busy=False) == "", "at rest, and nothing has changed"
-    workers.pause(loading.store, None, until=loading.store.clock() + 600, reason="a rebuild")
-    assert "everything is paused by tests: a rebuild until 20" in said(is_busy=False)
-    assert said(is_busy=False) == ""
-    workers.resume(loading.store, None)
-    workers.pause(loading.store, loading.store.get_job("load"))
-    assert "paused by tests" in said(is_busy=False)
-    workers.resume(loading.store, loading.store.get_job("load"))
-    workers.set_limit(loading.store, loading.store.get_job("load"), 0)
-    assert "the limit of load is 0" in said(is_busy=False)
 
 
 def test_a_pause_of_one_job_outlives_that_of_all(loading: World) -> None:

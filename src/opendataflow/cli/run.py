@@ -182,4 +182,4 @@ def _drain_in_slots(job: str, args: list[str], *, slots: int, grace: float, wait
 
     found = address()
     asked = Asked(jobs=(job,), once=True, wait_seconds=wait, args=tuple(args), cwd=os.getcwd())
-    return work(guards, signals, found, asked, new_view(found.project, as_json=as_json, jobs=(job,)))
+    return work(guards, signals, found, asked, new_view(found, as_json=as_json, jobs=(job,)))

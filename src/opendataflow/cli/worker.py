@@ -50,7 +50,7 @@ def worker(
     from opendataflow.runner.worker import Asked
 
     found = address()
-    view = new_view(found.project, as_json=as_json, jobs=wanted)
+    view = new_view(found, as_json=as_json, jobs=wanted)
     return work(guards, signals, found, Asked(jobs=wanted, once=once), view)
 
 

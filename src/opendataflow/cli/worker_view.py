@@ -3,31 +3,25 @@
 import json
 import sys
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from opendataflow.cli.paused import pause_of_all, until_text
 from opendataflow.cli.render import STYLES, put_now, say
+from opendataflow.cli.worker_look import Key, Looks, Onlooker, Seen
 from opendataflow.domain.words import number_of
-from opendataflow.errors import StoreUnavailable
-from opendataflow.runner.progress import NOTHING, HeldUp, Progress, Row, duration, line
+from opendataflow.project.address import Address
+from opendataflow.runner.progress import Row, duration, line
 from opendataflow.runner.report import line as outcome_line
 from opendataflow.runner.runjob import Outcome
+from opendataflow.runner.session import own_name
+from opendataflow.store import open_store
 from opendataflow.store.loop import LoopStore
-from opendataflow.store.stuck import count_behind_failed, count_retried, list_closed
-from opendataflow.store.tally import counts
-from opendataflow.store.workers import list_limits
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
 
-Key = tuple[str, str]
-T = TypeVar("T")
 LIVE_SECONDS, LINE_SECONDS = 1.0, 10.0  # between two looks at the counts
-HELD_SECONDS = 10.0  # between two looks at what does not go on by itself, also while nothing runs
-HELD_SHARE = 20  # and so many times as long as such a look took
-HELD_ROWS = 5_000  # failed and waiting ones that it looks at: some hundredths of a second
 
 
 class Lines:
@@ -35,14 +29,12 @@ class Lines:
 
     every_seconds = LINE_SECONDS
 
-    def __init__(self, project: str | None, *, jobs: tuple[str, ...] = (), each: bool = False) -> None:
-        self._project, self._jobs, self._each = project, jobs, each
-        self._progress = Progress()
+    def __init__(self, looks: Looks, open_store: Callable[[], LoopStore], *, each: bool = False) -> None:
+        self._each = each
+        self.onlooker = Onlooker(looks, open_store, say=self.say)
         self._next = time.monotonic() + min(self.every_seconds, 3.0)
         self._was_busy = True
         self._shown = ""
-        self._held_up, self._pause = NOTHING, ""
-        self._next_held = 0.0
         self._ran = self._failed = 0
 
     def say(self, text: str) -> None:
@@ -64,60 +56,31 @@ class Lines:
         becomes = f"is braked to {limit} at a time" if limit is not None else "is braked no longer"
         self.say(f"{key[1]} {becomes}: {reason}")
 
-    def refresh(self, store: LoopStore, *, running: int, slots: int, is_busy: bool) -> None:
-        now, is_resting = time.monotonic(), not (is_busy or self._was_busy)
-        if now < (self._next_held if is_resting else self._next):
+    def refresh(self, *, running: int, slots: int, is_busy: bool) -> None:
+        """Show what was seen, and have somebody look again when it is time; this never waits."""
+        if self.onlooker.is_looking:
             return
-        before = self._pause, self._held_up.reasons
+        seen = self.onlooker.take()
+        if seen is not None:
+            self.show(seen, running=running, slots=slots)
+        now, is_resting = time.monotonic(), not (is_busy or self._was_busy)
+        if now < (self.onlooker.looks.next_held if is_resting else self._next):
+            return
         self._was_busy = is_busy
         if not is_resting:
             self._next = now + self.every_seconds
-        try:
-            if now >= self._next_held:
-                self._look_what_is_held_up(store)
-            if not is_resting or before != (self._pause, self._held_up.reasons):
-                self.show(self._rows(store, now), running=running, slots=slots)
-        except StoreUnavailable:
-            pass  # the worker itself says so
+        self.onlooker.ask(is_resting=is_resting)
 
-    def show(self, rows: list[Row], *, running: int, slots: int) -> None:
-        told = "; ".join(text for text in (line(rows), self._pause) if text)
+    def show(self, seen: Seen, *, running: int, slots: int) -> None:
+        told = "; ".join(text for text in (line(seen.rows), seen.pause) if text)
         if told and told != self._shown:
             self._shown = told
             self.say(f"{running} of {number_of(slots, 'slot')}; {told}")
 
-    def _look_what_is_held_up(self, store: LoopStore) -> None:
-        started, project = time.monotonic(), self._project
-        self._next_held = started + HELD_SECONDS
-        self._pause = pause_of_all(store)
-        reasons = {
-            limit[:2]: f"paused by {limit.paused_by}{until_text(limit.paused_until)}"
-            for limit in list_limits(store, project=project)
-            if limit.paused_by is not None
-        }
-        for one in list_closed(store, project=project):
-            reasons.setdefault((one.project, one.jobid), f"the limit of {one.limit_of} is 0")
-        blocked = count_behind_failed(store, project=project, limit=HELD_ROWS)
-        retrying = count_retried(store, project=project)
-        self._held_up = HeldUp(_named(retrying), _named(blocked), _named(reasons))
-        self._next_held += HELD_SHARE * (time.monotonic() - started)
-
-    def _rows(self, store: LoopStore, now: float) -> list[Row]:
-        found = counts(store, project=self._project)["jobs"]
-        if self._jobs:
-            found = {name: of for name, of in found.items() if name.rpartition(".")[2] in self._jobs}
-        limits = list_limits(store, project=self._project)
-        brakes = _named({limit[:2]: limit.braked_to for limit in limits if limit.braked_to is not None})
-        return self._progress.rows(found, now=now, brakes=brakes, held_up=self._held_up)
-
     def close(self) -> None:
+        self.onlooker.close()
         failures = f"{self._failed} of them failed" if self._failed else "none failed"
         self.say(f"{number_of(self._ran, 'run')} here, {failures}")
-
-
-def _named(of: Mapping[Key, T]) -> dict[str, T]:
-    """By the names that the counts have: with their project where there are several."""
-    return {name: value for (project, jobid), value in of.items() for name in (jobid, f"{project}.{jobid}")}
 
 
 class Events(Lines):
@@ -134,9 +97,9 @@ class Events(Lines):
     def changed(self, key: Key, limit: int | None, reason: str) -> None:
         self._put("limit", project=key[0], jobid=key[1], braked_to=limit, reason=reason)
 
-    def show(self, rows: list[Row], *, running: int, slots: int) -> None:
-        jobs = [row._asdict() for row in rows]
-        self._put("progress", running=running, slots=slots, paused=self._pause or None, jobs=jobs)
+    def show(self, seen: Seen, *, running: int, slots: int) -> None:
+        jobs = [row._asdict() for row in seen.rows]
+        self._put("progress", running=running, slots=slots, paused=seen.pause or None, jobs=jobs)
 
     @staticmethod
     def _put(event: str, **fields: Any) -> None:
@@ -148,10 +111,11 @@ class Table(Lines):
 
     every_seconds = LIVE_SECONDS
 
-    def __init__(self, project: str | None, *, jobs: tuple[str, ...] = ()) -> None:
-        super().__init__(project, jobs=jobs)
+    def __init__(self, looks: Looks, open_store: Callable[[], LoopStore]) -> None:
+        super().__init__(looks, open_store)
         self._next = 0.0
         self._live: Live | None = None
+        self._slots = 0
 
     def say(self, text: str) -> None:
         if self._live is None:
@@ -161,16 +125,20 @@ class Table(Lines):
 
         self._live.console.print(Text(text))
 
-    def show(self, rows: list[Row], *, running: int, slots: int) -> None:
+    def show(self, seen: Seen, *, running: int, slots: int) -> None:
         from rich.console import Console
         from rich.live import Live
 
+        self._slots = slots
         if self._live is None:
             self._live = Live(console=Console(stderr=True), auto_refresh=False, redirect_stdout=False)
             self._live.start()
-        self._live.update(_table(rows, running=running, slots=slots, pause=self._pause), refresh=True)
+        self._live.update(_table(seen.rows, running=running, slots=slots, pause=seen.pause), refresh=True)
 
     def close(self) -> None:
+        seen = self.onlooker.last()
+        if seen is not None and self._slots:
+            self.show(seen, running=0, slots=self._slots)
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -214,10 +182,15 @@ def _table(rows: list[Row], *, running: int, slots: int, pause: str) -> "Rendera
     return table
 
 
-def new_view(project: str | None, *, as_json: bool, jobs: tuple[str, ...] = (), each: bool = False) -> Lines:
+def new_view(found: Address, *, as_json: bool, jobs: tuple[str, ...] = (), each: bool = False) -> Lines:
     """The view that fits where we write to."""
+    looks = Looks(found.project, jobs=jobs)
+
+    def open_it() -> LoopStore:
+        return open_store(found.store, actor=own_name())
+
     if as_json:
-        return Events(project, jobs=jobs)
+        return Events(looks, open_it)
     if sys.stderr.isatty() and not each:
-        return Table(project, jobs=jobs)
-    return Lines(project, jobs=jobs, each=each)
+        return Table(looks, open_it)
+    return Lines(looks, open_it, each=each)

@@ -51,7 +51,7 @@ class View(Protocol):
     def say(self, text: str) -> None: ...
     def ended(self, key: Key, outcome: Outcome) -> None: ...
     def changed(self, key: Key, limit: int | None, reason: str) -> None: ...
-    def refresh(self, store: LoopStore, *, running: int, slots: int, is_busy: bool) -> None: ...
+    def refresh(self, *, running: int, slots: int, is_busy: bool) -> None: ...
 
 
 class Asked(NamedTuple):
@@ -144,9 +144,7 @@ class Worker:
                 self._tend()
         except StoreUnavailable as error:
             self._loop.is_away(error)
-        self._view.refresh(
-            self._store, running=self._loop.running, slots=len(self._loop.slots), is_busy=not self._is_idle
-        )
+        self._view.refresh(running=self._loop.running, slots=len(self._loop.slots), is_busy=not self._is_idle)
 
     def _heed_signals(self) -> None:
         """Once when nothing more may be taken, and once when what runs must be ended."""
