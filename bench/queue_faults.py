@@ -1,22 +1,22 @@
 """The faults of a queue: the rate of a worker afterwards against the rate before, in the same run, for each fault.
 
-No-op script chunks through one worker of four slots. Each fault is over, and the worker has done some hundred chunks
-again, before the rate afterwards is measured; `nothing` is no fault at all, and shows what the machine's own noise is.
-The ratio is of the medians of all rounds. At least 0.95.
+No-op script chunks through one worker of four slots. A second worker, with a store of its own that nothing happens to,
+does the same beside it: a noisy minute of the machine is in both, so rates are told as parts of the other's. They are
+taken over some seconds before the fault, and again when it is over and the worker does chunks again; how long that took
+is told. `nothing` is no fault at all. The ratio is the median of those of all rounds. At least 0.95.
 """
 
 import argparse
 import contextlib
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from measure import show, verdict
+from measure import pair_ratio, show, verdict
 from support import projects
 from support.chaos.stores import Failing, Postgres, failing_store, hold_open
 from support.projects import Project
@@ -34,19 +34,23 @@ READY = (
 )
 SLOTS = 4
 LEASE_SECONDS = 5.0
+AT_WORK = 100  # chunks after which it is at work again
 LINES = 20  # of output of each script, so that a disk of logs can fill
 
 
 class Bench:
     """A worker with more to do than it can, and faults for it."""
 
-    def __init__(self, folder: Path, store: Failing, *, chunks: int, seconds: float) -> None:
-        self.store, self._seconds = store, seconds
+    def __init__(self, folder: Path, store: Failing, *, chunks: int) -> None:
+        self.store = store
         self.project = Project(folder / "project", store.url)
         self.project.script("jobs/nop.sh", f"printf '{'.' * 79}\\n%.0s' {{1..{LINES}}}")
         self.logs = self.project.folder / ".dataflow" / "logs"
         self.logs.mkdir(parents=True)
-        self._made = 0
+        self._is_mounted = self._mount_logs()
+        if not self._is_mounted:
+            print("  a tmpfs cannot be mounted here: no full disk, and more noise")
+        self._made = self._ended_before = self._from_run = 0
         self.project.apply(PROJECT.format(n=chunks))
         self._worker: subprocess.Popen[bytes] | None = None
 
@@ -61,6 +65,8 @@ class Bench:
         if self._worker is not None:
             self._worker.terminate()
             self._worker.wait()
+        if self._is_mounted:
+            self._unmount_logs()
 
     def kill(self) -> None:
         assert self._worker is not None
@@ -68,27 +74,42 @@ class Bench:
         self._worker.wait()
 
     def _ended(self) -> int:
-        return int(self.project.sql("select count(*) from run where status = 'COMPLETE'")[0][0])
+        ended = f"select count(*) from run where runid >= {self._from_run} and status = 'COMPLETE'"
+        return self._ended_before + int(self.project.sql(ended)[0][0])
+
+    def _count_from_here(self) -> None:
+        """What ended so far need not be counted again: with all rounds behind, that would be a load of its own."""
+        first = "select coalesce(min(runid), (select max(runid) from run), 0) from run where status = 'RUNNING'"
+        from_run = int(self.project.sql(first)[0][0])
+        older = f"runid >= {self._from_run} and runid < {from_run}"
+        ended = f"select count(*) from run where {older} and status = 'COMPLETE'"
+        self._ended_before += int(self.project.sql(ended)[0][0])
+        self._from_run = from_run
 
     def give_work(self, n: int) -> None:
-        """Make so many ready as are missing from n."""
+        """Make so many ready as are missing from n; with empty logs."""
+        if self._is_mounted:
+            self._unmount_logs()
+            self._mount_logs()
+        self._count_from_here()
         missing = n - (self._made - self._ended())
         if missing > 0:
             self.project.sql(READY.format(first=self._made + 1, last=self._made + missing))
             self._made += missing
 
-    def rate(self) -> float:
-        """Chunks per second over the next seconds, by the store's own count."""
-        before, at = self._ended(), time.perf_counter()
-        time.sleep(self._seconds)
-        after, now = self._ended(), time.perf_counter()
-        assert after < self._made, "it had nothing left to do; give more --chunks"
-        return (after - before) / (now - at)
+    def progress(self) -> tuple[int, float]:
+        """How many chunks are done, by the store's own count, and when that was so."""
+        at = time.perf_counter()
+        ended = self._ended()
+        assert ended < self._made, "it had nothing left to do; give more --work"
+        return ended, at
 
-    def wait_until_at_work(self) -> None:
-        target = self._ended() + 500
+    def wait_until_at_work(self) -> float:
+        """Until it has done some chunks from now on; returns the seconds."""
+        start, target = time.perf_counter(), self._ended() + AT_WORK
         while self._ended() < target:
             time.sleep(0.05)
+        return time.perf_counter() - start
 
     # The faults -----------------------------------------------------------------------------------------------------
     def faults(self) -> dict[str, Callable[[], None]]:
@@ -101,7 +122,7 @@ class Bench:
         if isinstance(self.store, Postgres):
             found["dropped connections"] = self._drops
             found["cut off for longer than its lease"] = self._cut
-        if self._can_mount():
+        if self._is_mounted:
             found["full disk of logs"] = self._full_disk
         return found
 
@@ -127,50 +148,66 @@ class Bench:
         time.sleep(LEASE_SECONDS + 1.0)
         self.store.mend()
 
-    def _can_mount(self) -> bool:
-        if subprocess.run(self._mount("1m"), capture_output=True).returncode:
-            print("  a tmpfs cannot be mounted here: no full disk")
-            return False
-        subprocess.run(["umount", "-l", str(self.logs)], check=True)
-        return True
+    # The logs ---------------------------------------------------------------------------------------------------------
+    def _mount_logs(self, size: str = "1g") -> bool:
+        """An empty folder of logs in memory: ext4 makes files slowly for minutes after a bench removed its own."""
+        made = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(self.logs)]
+        return subprocess.run(made, capture_output=True).returncode == 0
 
-    def _mount(self, size: str) -> list[str]:
-        return ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(self.logs)]
+    def _unmount_logs(self) -> None:
+        subprocess.run(["umount", "-l", str(self.logs)], check=True)
 
     def _full_disk(self) -> None:
-        subprocess.run(self._mount("256k"), check=True)
-        time.sleep(3.0)
-        subprocess.run(["umount", "-l", str(self.logs)], check=True)
+        if self._mount_logs("256k"):
+            time.sleep(3.0)
+            self._unmount_logs()
 
 
-def measure(bench: Bench, title: str, *, times: int, work: int) -> bool:
-    faults = bench.faults()
-    before: dict[str, list[float]] = {name: [] for name in faults}
-    after: dict[str, list[float]] = {name: [] for name in faults}
-    for _ in range(times):
+def rates(benches: Sequence[Bench], seconds: float) -> list[float]:
+    """Chunks a second of each, over the same seconds."""
+    before = [one.progress() for one in benches]
+    time.sleep(seconds)
+    after = [one.progress() for one in benches]
+    return [(done - was) / (at - since) for (was, since), (done, at) in zip(before, after, strict=True)]
+
+
+def measure(bench: Bench, other: Bench, title: str, options: argparse.Namespace) -> bool:
+    faults = {name: fault for name, fault in bench.faults().items() if options.fault in name}
+    shares: dict[str, list[list[float]]] = {name: [[], []] for name in faults}
+    until_back: dict[str, list[float]] = {name: [] for name in faults}
+    for number in range(options.times):
         for name, fault in faults.items():
-            bench.give_work(work)
-            bench.wait_until_at_work()
-            before[name].append(bench.rate())
+            for one in (bench, other):
+                one.give_work(options.work)
+            for one in (bench, other):
+                one.wait_until_at_work()
+            before = rates((bench, other), options.seconds)
             fault()
-            bench.wait_until_at_work()
-            after[name].append(bench.rate())
-    kept = True
-    print(f"No-op chunks through one worker, {title}:")
-    for name in faults:
-        show(f"before: {name}", before[name], unit="/s", scale=1.0)
-        show(f"after:  {name}", after[name], unit="/s", scale=1.0)
-        ratio = statistics.median(after[name]) / statistics.median(before[name])
-        kept &= verdict(f"rate after / before, {name}, {title}", ratio, at_least=0.95)
-    return kept
+            until_back[name].append(bench.wait_until_at_work())
+            after = rates((bench, other), options.seconds)
+            for kept, (mine, others) in zip(shares[name], (before, after), strict=True):
+                kept.append(mine / others)
+            told = f"{before[0]:.0f}/s, {after[0]:.0f}/s; beside it {before[1]:.0f}/s, {after[1]:.0f}/s"
+            print(f"  round {number + 1}, {name}: {told}", file=sys.stderr, flush=True)
+    all_kept = True
+    print(f"No-op chunks through one worker, as a part of what another does beside it, {title}:")
+    for name, (before, after) in shares.items():
+        print(f" {name}")
+        show("before", before, unit="  ", scale=1.0)
+        show("after", after, unit="  ", scale=1.0)
+        show("until at work", until_back[name], unit="s ", scale=1.0)
+        ratio = pair_ratio("after / before", after, before)
+        all_kept &= verdict(f"rate after / before, {name}, {title}", ratio, at_least=0.95)
+    return all_kept
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=["sqlite", "postgres"])
-    parser.add_argument("--times", type=int, default=9)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement")
-    parser.add_argument("--work", type=int, default=12000, help="chunks that are ready before each fault")
+    parser.add_argument("--fault", default="", help="only those with this in their name")
+    parser.add_argument("--times", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=8.0, help="of each measurement")
+    parser.add_argument("--work", type=int, default=16000, help="chunks that are ready before each fault")
     options = parser.parse_args()
     if options.times < 2:
         parser.error("--times is 2 or more")
@@ -180,11 +217,15 @@ def main() -> int:
         if options.only not in (None, kind):
             continue
         with tempfile.TemporaryDirectory(prefix="dataflow-bench-") as temporary, contextlib.ExitStack() as ends:
-            store = ends.enter_context(failing_store(kind, Path(temporary)))
-            bench = Bench(Path(temporary), store, chunks=options.work * options.times * 8, seconds=options.seconds)
-            ends.callback(bench.stop)
-            bench.start()
-            kept &= measure(bench, title, times=options.times, work=options.work)
+            benches = []
+            for name in ("faults", "beside"):
+                folder = Path(temporary, name)
+                folder.mkdir()
+                store = ends.enter_context(failing_store(kind, folder))
+                benches.append(Bench(folder, store, chunks=options.work * options.times * 8))
+                ends.callback(benches[-1].stop)
+                benches[-1].start()
+            kept &= measure(*benches, title, options)
     return 0 if kept else 1
 
 
