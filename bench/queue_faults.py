@@ -23,9 +23,9 @@ from support.projects import Project
 
 PROJECT = """\
 name: bench
-environments: {{dev: {{root: ./data}}}}
-datasets: {{shards: {{partitions: {{shards: 1..{n}}}}}, done: {{}}}}
-jobs: {{nop: {{script: jobs/nop.sh, inputs: [shards], outputs: [done], lease: 5s}}}}
+environments: {dev: {root: ./data}}
+datasets: {shards: {}, done: {}}
+jobs: {nop: {script: jobs/nop.sh, inputs: [shards], outputs: [done], lease: 5s}}
 """
 READY = (
     "insert into datastatus (datasetid, dataid, locktype, status) "
@@ -41,7 +41,7 @@ LINES = 20  # of output of each script, so that a disk of logs can fill
 class Bench:
     """A worker with more to do than it can, and faults for it."""
 
-    def __init__(self, folder: Path, store: Failing, *, chunks: int) -> None:
+    def __init__(self, folder: Path, store: Failing) -> None:
         self.store = store
         self.project = Project(folder / "project", store.url)
         self.project.script("jobs/nop.sh", f"printf '{'.' * 79}\\n%.0s' {{1..{LINES}}}")
@@ -51,7 +51,7 @@ class Bench:
         if not self._is_mounted:
             print("  a tmpfs cannot be mounted here: no full disk, and more noise")
         self._made = self._ended_before = self._from_run = 0
-        self.project.apply(PROJECT.format(n=chunks))
+        self.project.apply(PROJECT)
         self._worker: subprocess.Popen[bytes] | None = None
 
     # The worker -----------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def main() -> int:
     parser.add_argument("--fault", default="", help="only those with this in their name")
     parser.add_argument("--times", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=8.0, help="of each measurement")
-    parser.add_argument("--work", type=int, default=16000, help="chunks that are ready before each fault")
+    parser.add_argument("--work", type=int, default=24000, help="chunks that are ready before each fault")
     options = parser.parse_args()
     if options.times < 2:
         parser.error("--times is 2 or more")
@@ -222,7 +222,7 @@ def main() -> int:
                 folder = Path(temporary, name)
                 folder.mkdir()
                 store = ends.enter_context(failing_store(kind, folder))
-                benches.append(Bench(folder, store, chunks=options.work * options.times * 8))
+                benches.append(Bench(folder, store))
                 ends.callback(benches[-1].stop)
                 benches[-1].start()
             kept &= measure(*benches, title, options)
