@@ -9,6 +9,7 @@ is told. `nothing` is no fault at all. The ratio is the median of those of all r
 import argparse
 import contextlib
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -176,7 +177,8 @@ def measure(bench: Bench, other: Bench, title: str, options: argparse.Namespace)
     shares: dict[str, list[list[float]]] = {name: [[], []] for name in faults}
     until_back: dict[str, list[float]] = {name: [] for name in faults}
     for number in range(options.times):
-        for name, fault in faults.items():
+        # Never the same one before it: what a fault leaves to be done a minute later would be another one's.
+        for name, fault in random.Random(number).sample(sorted(faults.items()), len(faults)):
             for one in (bench, other):
                 one.give_work(options.work)
             for one in (bench, other):
