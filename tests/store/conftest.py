@@ -5,7 +5,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from world import TABLES, World
+from world import DAYS, LOAD, TABLES, World
 
 from support.postgres import Server
 
@@ -34,3 +34,11 @@ def world(store_url: str) -> Iterator[World]:
     made = World(store_url)
     yield made
     made.close()
+
+
+@pytest.fixture
+def loading(world: World) -> World:
+    """A job that could run on eight dataids."""
+    world.apply(LOAD)
+    world.ready("orders", *DAYS)
+    return world

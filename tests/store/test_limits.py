@@ -5,7 +5,7 @@ import time
 
 import psycopg
 import pytest
-from world import NOW, YES, World, job, owner, registration
+from world import DAYS, LOAD, NOW, YES, World, job, owner, registration
 
 from opendataflow.domain.job import Candidate, Pause
 from opendataflow.domain.questions import Verdict
@@ -14,17 +14,6 @@ from opendataflow.errors import ConfigurationError, UsageError
 from opendataflow.runner.prepare import prepare
 from opendataflow.store import registry, workers
 from opendataflow.store.operations import hold_job, release_job
-
-LOAD = job("load", ["orders"], ["totals"])
-DAYS = [str(number) for number in range(1, 9)]
-
-
-@pytest.fixture
-def loading(world: World) -> World:
-    """A job that could run on eight dataids."""
-    world.apply(LOAD)
-    world.ready("orders", *DAYS)
-    return world
 
 
 def claim_all(world: World, jobid: str = "load") -> list[str]:

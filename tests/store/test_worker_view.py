@@ -4,7 +4,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from world import World, job
+from world import DAYS, LOAD, World, job
 
 from opendataflow.cli import worker_look, worker_view
 from opendataflow.cli.worker_look import Looks
@@ -15,17 +15,7 @@ from opendataflow.store.loop import LoopStore
 from opendataflow.store.tally import Counting, counts
 from support.receivers import wait_until
 
-LOAD = job("load", ["orders"], ["totals"])
 REPORT = job("report", ["orders"], ["reports"])
-DAYS = [str(number) for number in range(1, 9)]
-
-
-@pytest.fixture
-def loading(world: World) -> World:
-    """A job that could run on eight dataids."""
-    world.apply(LOAD)
-    world.ready("orders", *DAYS)
-    return world
 
 
 @pytest.mark.parametrize("view", [Lines, Events])
@@ -57,6 +47,7 @@ def test_a_worker_says_why_nothing_starts_also_while_it_rests(
     workers.resume(loading.store, loading.store.get_job("load"))
     workers.set_limit(loading.store, loading.store.get_job("load"), 0)
     assert "the limit of load is 0" in said(is_busy=False)
+    here.close()
 
 
 def test_a_look_that_takes_long_holds_nothing_up(loading: World, capsys: pytest.CaptureFixture[str]) -> None:

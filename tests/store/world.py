@@ -72,6 +72,10 @@ def registration(
     return Registration(project, project.upper(), f"/data/{project}", "/home", environment, datasets, jobs)
 
 
+LOAD = job("load", ["orders"], ["totals"])
+DAYS = [str(number) for number in range(1, 9)]
+
+
 class World:
     """One store, one hand at its SQL shell."""
 

@@ -25,12 +25,11 @@ LIVE_SECONDS, LINE_SECONDS = 1.0, 10.0  # between two looks at the counts
 
 
 class Lines:
-    """Every failure as it comes, and how far it is every few seconds; `each`: every run."""
+    """Every failure as it comes, and how far it is every few seconds."""
 
     every_seconds = LINE_SECONDS
 
-    def __init__(self, looks: Looks, open_store: Callable[[], LoopStore], *, each: bool = False) -> None:
-        self._each = each
+    def __init__(self, looks: Looks, open_store: Callable[[], LoopStore]) -> None:
         self.onlooker = Onlooker(looks, open_store, say=self.say)
         self._next = time.monotonic() + min(self.every_seconds, 3.0)
         self._was_busy = True
@@ -47,7 +46,7 @@ class Lines:
         self.tell(key, outcome)
 
     def tell(self, _key: Key, outcome: Outcome) -> None:
-        if self._each or outcome.status not in ("COMPLETE", "RESUBMIT") or outcome.runid is None:
+        if outcome.status not in ("COMPLETE", "RESUBMIT") or outcome.runid is None:
             has_log = outcome.status == "FAILED" and outcome.runid is not None
             step = f"; `dataflow logs --run {outcome.runid}`" if has_log else ""
             self.say(outcome_line(outcome) + step)
@@ -182,7 +181,7 @@ def _table(rows: list[Row], *, running: int, slots: int, pause: str) -> "Rendera
     return table
 
 
-def new_view(found: Address, *, as_json: bool, jobs: tuple[str, ...] = (), each: bool = False) -> Lines:
+def new_view(found: Address, *, as_json: bool, jobs: tuple[str, ...] = ()) -> Lines:
     """The view that fits where we write to."""
     looks = Looks(found.project, jobs=jobs)
 
@@ -191,6 +190,6 @@ def new_view(found: Address, *, as_json: bool, jobs: tuple[str, ...] = (), each:
 
     if as_json:
         return Events(looks, open_it)
-    if sys.stderr.isatty() and not each:
+    if sys.stderr.isatty():
         return Table(looks, open_it)
-    return Lines(looks, open_it, each=each)
+    return Lines(looks, open_it)
