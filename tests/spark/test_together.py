@@ -59,6 +59,111 @@ ALONE = {
         "from day import today\n\n\ndef run(df):\n    return df.withColumn('day', F.lit(today()))\n"
     ),
 }
+# An aggregate of the chunk itself, hidden from a look at the files that are read.
+TOTAL = "df.groupBy('item').agg(F.sum('amount').alias('total'))"
+WHOLE = "df.agg(F.sum('amount').alias('total'))"
+ACTION = """\
+def most(df):
+    return df.agg(F.max('amount')).first()[0]
+
+
+def run(df):
+    {call}
+    return df.where(F.col('amount') == found)
+"""
+ALONE |= {
+    "a scalar subquery": (
+        "def run(df):\n    df.createOrReplaceTempView('mine')\n"
+        "    return df.sparkSession.sql('SELECT *, (SELECT max(amount) FROM mine) AS most FROM mine')\n"
+    ),
+    "a subquery in a condition": (
+        "def run(df):\n    df.createOrReplaceTempView('mine')\n"
+        "    return df.sparkSession.sql('SELECT * FROM mine WHERE amount = (SELECT max(amount) FROM mine)')\n"
+    ),
+    "EXISTS among the columns": (
+        "def run(df):\n    df.createOrReplaceTempView('mine')\n    return df.sparkSession.sql('SELECT *, EXISTS '\n"
+        "        '(SELECT 1 FROM mine AS m WHERE m.item = mine.item AND m.id < mine.id) AS again FROM mine')\n"
+    ),
+    "IN a subquery": (
+        "def run(df):\n    df.createOrReplaceTempView('mine')\n    return df.sparkSession.sql('SELECT * FROM mine '\n"
+        "        'WHERE item IN (SELECT item FROM mine WHERE amount < 0)')\n"
+    ),
+    "DataFrame.scalar()": f"def run(df):\n    return df.withColumn('total', {WHOLE}.scalar())\n",
+    "a temporary function": (
+        "def run(df):\n    df.createOrReplaceTempView('mine')\n    df.sparkSession.sql('CREATE OR REPLACE TEMPORARY '\n"
+        "        'FUNCTION most() RETURNS INT RETURN (SELECT max(amount) FROM mine)')\n"
+        "    return df.sparkSession.sql('SELECT *, most() AS most FROM mine')\n"
+    ),
+    "a cached aggregate": f"def run(df):\n    return df.join({TOTAL}.cache(), on='item')\n",
+    "a cached aggregate, broadcast": f"def run(df):\n    return df.join(F.broadcast({TOTAL}.cache()), on='item')\n",
+    "a persisted aggregate": (
+        "from pyspark import StorageLevel\n\n\ndef run(df):\n"
+        f"    return df.join(F.broadcast({TOTAL}.persist(StorageLevel.DISK_ONLY)), on='item')\n"
+    ),
+    "an aggregate lazily cached by SQL": (
+        f"def run(df):\n    {TOTAL}.createOrReplaceTempView('totals')\n"
+        "    df.sparkSession.sql('CACHE LAZY TABLE totals')\n"
+        "    return df.join(F.broadcast(df.sparkSession.table('totals')), on='item')\n"
+    ),
+    "an aggregate lazily checkpointed": (
+        f"def run(df):\n    return df.join(F.broadcast({TOTAL}.localCheckpoint(eager=False)), on='item')\n"
+    ),
+    "an aggregate as an RDD": (
+        f"def run(df):\n    totals = {TOTAL}\n"
+        "    made = df.sparkSession.createDataFrame(totals.rdd, totals.schema)\n"
+        "    return df.join(F.broadcast(made), on='item')\n"
+    ),
+    "a cross join with a cached aggregate": f"def run(df):\n    return df.crossJoin({WHOLE}.cache())\n",
+    "a cross join with a checkpoint": f"def run(df):\n    return df.crossJoin({WHOLE}.localCheckpoint(eager=False))\n",
+    "a full join that compares": (
+        "def run(df, prices):\n    prices = prices.withColumnRenamed('item', 'what')\n"
+        "    return df.join(prices, F.col('amount') > F.col('price') * 10, 'full')\n"
+    ),
+    **{
+        f"a {how} join that compares with what is broadcast": (
+            "def run(df, prices):\n    prices = F.broadcast(prices.withColumnRenamed('item', 'what'))\n"
+            f"    return df.join(prices, F.col('amount') > F.col('price') * 10, '{how}')\n"
+        )
+        for how in ("left", "right", "semi", "anti")
+    },
+    "a look in a pool of threads": ACTION.format(
+        call="from concurrent.futures import ThreadPoolExecutor\n\n    with ThreadPoolExecutor(2) as pool:\n"
+        "        found = pool.submit(most, df).result()"
+    ),
+    "a look in a thread": ACTION.format(
+        call="import threading\n\n    made = []\n    thread = threading.Thread(target=lambda: made.append(most(df)))\n"
+        "    thread.start()\n    thread.join()\n    found = made[0]"
+    ),
+    "a look in a coroutine's thread": ACTION.format(
+        call="import asyncio\n\n    found = asyncio.run(asyncio.to_thread(most, df))"
+    ),
+    "the number of files": "def run(df):\n    return df.withColumn('files', F.lit(len(df.inputFiles())))\n",
+    "a name by the number of files": (
+        "def run(df):\n    return df.withColumnRenamed('id', f'id_of_{len(df.inputFiles())}')\n"
+    ),
+    "the number of partitions": "def run(df):\n    return df.withColumn('parts', F.lit(df.rdd.getNumPartitions()))\n",
+    "the hash of the plan": "def run(df):\n    return df.withColumn('hash', F.lit(df.semanticHash()))\n",
+    "the name of the file": (
+        "def run(df):\n    return df.withColumn('file', F.element_at(F.split(F.input_file_name(), '/'), -1))\n"
+    ),
+    "a window over all": (
+        "from pyspark.sql import Window\n\n\ndef run(df):\n"
+        "    return df.withColumn('n', F.sum('amount').over(Window.partitionBy(F.lit(1))))\n"
+    ),
+    "rows without duplicates": "def run(df):\n    return df.orderBy('id').select('item').dropDuplicates(['item'])\n",
+    "a sample": "def run(df):\n    return df.sample(fraction=0.5, seed=7)\n",
+    "other partitions": "def run(df):\n    return df.repartition(3).withColumn('n', F.spark_partition_id())\n",
+    "an aggregate of the chunk, broadcast": f"def run(df):\n    return df.join(F.broadcast({TOTAL}), on='item')\n",
+}
+BY_FILE = {"the name of the file", "the hash of the plan"}  # other than by hand: options of the reader, escaped names
+# Whether it is shared or not: every file is a task of its own, and so is every file by hand.
+EITHER = {
+    "a function that counts": (
+        "seen = []\n\n\n@F.udf('long')\ndef nth(number):\n    seen.append(number)\n    return len(seen)\n\n\n"
+        "def run(df):\n    return df.withColumn('n', nth('id'))\n"
+    ),
+    "a function of a chance that is always the same": ("def run(df):\n    return df.withColumn('n', F.rand(seed=3))\n"),
+}
 DAY = "import os\n\n\ndef today():\n    return os.environ.get('dataid')\n"
 
 
@@ -88,6 +193,7 @@ def specs(home: Path, *, first: int, **changes: Any) -> list[ChunkSpec]:
                     {"datasetid": "prices", "location": str(home / "prices.csv"), "format": "csv",
                      "schema": {"item": "string", "price": "double"}},
                 ],
+                "rowwise": True,
                 "destination": {"datasetid": "priced", "location": str(home / "out" / str(first + number)),
                                 "format": "parquet"},
             }
@@ -110,17 +216,37 @@ def produce(spark: SparkSession, wanted: list[ChunkSpec]) -> dict[str, dict[str,
     return found
 
 
+def by_hand(spark: SparkSession, home: Path) -> dict[str, list[dict[str, Any]]]:
+    """What each chunk comes to in a plain loop."""
+    text, found = (home / "pipelines/price/step.py").read_text(), {}
+    for dataid in ORDERS:
+        session = spark.newSession()
+        read = session.read.option("header", True)
+        df = read.schema("id int, item string, amount int").csv(str(home / "orders" / f"{dataid}.csv"))
+        prices = read.schema("item string, price double").csv(str(home / "prices.csv"))
+        module: dict[str, Any] = {}
+        exec(compile(text, "step.py", "exec"), module)  # noqa: S102  the code of this test
+        given = [df, prices] if "prices" in module["run"].__code__.co_varnames[:2] else [df]
+        found[dataid] = in_order([row.asDict() for row in module["run"](*given).collect()])
+        session.catalog.clearCache()
+    return found
+
+
+def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: [str(row[name]) for name in sorted(row)])
+
+
 def assert_the_same(spark: SparkSession, home: Path, *, shared: bool) -> None:
     together = produce(spark, specs(home, first=100))
     alone = {spec.dataid: produce(spark, [spec])[spec.dataid] for spec in specs(home, first=1)}
     assert {dataid: one["error"] for dataid, one in together.items()} == dict.fromkeys(ORDERS)
+    assert {one["job_runid"] for one in together.values()} == ({100} if shared else {None}), together["a"]["told"]
     assert {dataid: one["data"] for dataid, one in together.items()} == {
         dataid: one["data"] for dataid, one in alone.items()
     }
     assert {dataid: one["schema"] for dataid, one in together.items()} == {
         dataid: one["schema"] for dataid, one in alone.items()
     }
-    assert {one["job_runid"] for one in together.values()} == ({100} if shared else {None})
     assert {step["status"] for one in together.values() for step in one["steps"]} == {"DONE"}
 
 
@@ -134,6 +260,27 @@ def test_what_leaves_rows_where_they_are_is_one_job(spark: SparkSession, home: P
 def test_what_could_mix_chunks_is_produced_chunk_by_chunk(spark: SparkSession, home: Path, what: str) -> None:
     (home / "pipelines/price/step.py").write_text(HEAD + ALONE[what])
     assert_the_same(spark, home, shared=False)
+    if what not in BY_FILE and "variable" not in what:
+        assert_as_by_hand(spark, home)
+
+
+@pytest.mark.parametrize("what", EITHER)
+def test_what_is_the_same_for_each_file_is_the_same(spark: SparkSession, home: Path, what: str) -> None:
+    (home / "pipelines/price/step.py").write_text(HEAD + EITHER[what])
+    assert_as_by_hand(spark, home)
+
+
+def assert_as_by_hand(spark: SparkSession, home: Path) -> None:
+    together = produce(spark, specs(home, first=200))
+    assert {dataid: in_order(one["data"]) for dataid, one in together.items()} == by_hand(spark, home)
+
+
+@pytest.mark.parametrize("what", SHARED)
+def test_without_the_promise_nothing_is_shared(spark: SparkSession, home: Path, what: str) -> None:
+    (home / "pipelines/price/step.py").write_text(HEAD + SHARED[what])
+    together = produce(spark, specs(home, first=100, rowwise=False))
+    assert {one["job_runid"] for one in together.values()} == {None}
+    assert {dataid: in_order(one["data"]) for dataid, one in together.items()} == by_hand(spark, home)
 
 
 def test_a_chunk_without_rows_has_its_types_all_the_same(spark: SparkSession, home: Path) -> None:

@@ -21,8 +21,7 @@ from opendataflow.spark.transformations import (
     TransformationError,
     apply,
     engine_of,
-    load,
-    load_all,
+    load_anew,
     read_code,
 )
 
@@ -31,7 +30,8 @@ def transformation(home: Path, name: str, source: str) -> Transformation:
     file = home / "pipelines" / "clean" / f"{name}.py"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(source)
-    return load(read_code(str(home), "clean", name))
+    (loaded,) = load_anew([read_code(str(home), "clean", name)])
+    return loaded
 
 
 def rows(df: DataFrame) -> list[tuple[Any, ...]]:
@@ -52,7 +52,6 @@ def test_a_changed_file_is_a_new_module_even_at_the_same_time_and_size(tmp_path:
     second = transformation(tmp_path, "answer", "def run(df):\n    return 2\n")
     os.utime(second.code.path, ns=(seen.st_atime_ns, seen.st_mtime_ns))
     assert (first.run(None), second.run(None)) == (1, 2)
-    assert load(read_code(str(tmp_path), "clean", "answer")).run is second.run
 
 
 def test_what_a_transformation_imports_is_never_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,9 +60,18 @@ def test_what_a_transformation_imports_is_never_stale(tmp_path: Path, monkeypatc
     (tmp_path / "common_two.py").write_text("from common_one import answer\n")
     source = "from common_two import answer\ndef run(df):\n    return answer\n"
     first = transformation(tmp_path, "imports", source)
-    assert transformation(tmp_path, "imports", source).run is first.run
     (tmp_path / "common_one.py").write_text("answer = 2\n")
     assert (first.run(None), transformation(tmp_path, "imports", source).run(None)) == (1, 2)
+
+
+def test_every_load_begins_with_nothing_of_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "kept_in").mkdir()  # a package without a file of its own
+    (tmp_path / "kept_in" / "lists.py").write_text("seen = []\n")
+    source = "from kept_in import lists\nown = []\ndef run(df):\n    lists.seen.append(df)\n    own.append(df)\n"
+    source += "    return lists.seen, own\n"
+    for day in ("Monday", "Tuesday"):
+        assert transformation(tmp_path, "keeps", source).run(day) == ([day], [day])
 
 
 @pytest.mark.parametrize(
@@ -224,7 +232,7 @@ def test_a_module_that_fails_to_load_is_its_own_steps_error(tmp_path: Path) -> N
     codes = [read_code(str(tmp_path), "clean", name) for name in ("good", "bad")]
     steps = new_steps([(code.name, code.digest) for code in codes])
     with pytest.raises(ModuleNotFoundError):
-        load_all(codes, steps)
+        load_anew(codes, steps)
     good, bad = steps.steps
     assert (good.status, good.output) == ("PENDING", "loading\n")
     assert bad.status == "ERROR"

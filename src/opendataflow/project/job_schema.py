@@ -23,7 +23,8 @@ from opendataflow.project.values import MOST_BYTES, Duration, Filled, Setting, S
 STREAM_RETRIES, STREAM_BACKOFF = 3, 2.0
 # What makes no sense beside `mode: stream`, which runs all the time and in the order of its items.
 _OF_BATCHES = (
-    "frequency", "cron", "timezone", "replace", "chunks_per_job", "at_once", "order", "catchup", "concurrency", "brake",
+    "frequency", "cron", "timezone", "replace", "rowwise", "chunks_per_job", "at_once", "order", "catchup",
+    "concurrency", "brake",
 )  # fmt: skip
 
 
@@ -152,6 +153,7 @@ class PipelineEntry(_Runnable):
     destination: Annotated[Filled, BeforeValidator(_one_destination)]
     transformations: Annotated[list[Transformation], BeforeValidator(_listed)] = []
     engine: Literal["spark", "pandas"] | None = None
+    rowwise: bool = False
     chunks_per_job: int = Field(default=1, ge=1, le=10_000)
     at_once: int | None = Field(default=None, ge=1, le=64)
     checks: list[CheckEntry] = []

@@ -138,7 +138,7 @@ def _definition(entry: PipelineEntry, spark: dict[str, Any]) -> dict[str, Any]:
     rest = {
         "engine": entry.engine, "at_once": entry.at_once, "checks": checks_json(entry.checks),
         "chunks_per_job": entry.chunks_per_job if "chunks_per_job" in entry.model_fields_set else None,
-        "profile": entry.profile, "replace": entry.replace,
+        "profile": entry.profile, "replace": entry.replace, "rowwise": entry.rowwise,
     }  # fmt: skip
     return {
         "transformations": entry.transformations,

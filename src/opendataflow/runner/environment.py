@@ -4,6 +4,7 @@ import functools
 import os
 from collections.abc import Iterable, Mapping
 
+from opendataflow.domain.chunk import ChunkKey
 from opendataflow.domain.dataset import DESCRIPTOR_FIELDS, VARIABLE_SUFFIXES, Dataset, variable_prefix
 from opendataflow.domain.job import Job
 from opendataflow.domain.run import Claim, Owner
@@ -65,7 +66,20 @@ def own_environment(
     locations: Mapping[tuple[str, str], str | None],
     dataids: Mapping[tuple[str, str], str],
 ) -> dict[str, str]:
-    """The part that is this run's alone; it comes after what is common to all."""
+    """The part that is this run's alone, and the guard's mark; it comes after what is common to all."""
+    env = run_environment(job=job, claim=claim, locations=locations, dataids=dataids)
+    env.update(guard_environment(owner))
+    return env
+
+
+def run_environment(
+    *,
+    job: Job,
+    claim: Claim,
+    locations: Mapping[tuple[str, str], str | None],
+    dataids: Mapping[tuple[str, str], str],
+) -> dict[str, str]:
+    """What changes from run to run."""
     env: dict[str, str] = {}
     for link in job.links:
         key = (link.dataset.project, link.dataset.datasetid)
@@ -77,9 +91,21 @@ def own_environment(
         DATAFLOW_RUN_ID=run,
         DATAFLOW_ATTEMPT=str(claim.attempt),
         DATAFLOW_TOKEN=run,
-        DATAFLOW_GUARD=_guard_name(owner),
     )
     return env
+
+
+def dataids_of(inputs: Iterable[ChunkKey]) -> dict[tuple[str, str], str]:
+    """Which dataids of each input a run reads, one a line."""
+    found: dict[tuple[str, str], str] = {}
+    for project, datasetid, dataid in inputs:
+        key = project, datasetid
+        found[key] = f"{found[key]}\n{dataid}" if key in found else dataid
+    return found
+
+
+def guard_environment(owner: Owner) -> dict[str, str]:
+    return {"DATAFLOW_GUARD": _guard_name(owner)}
 
 
 def _in_both_cases(prefix: str, values: Mapping[str, str]) -> dict[str, str]:
@@ -91,7 +117,8 @@ def _in_both_cases(prefix: str, values: Mapping[str, str]) -> dict[str, str]:
 
 def guard_mark(owner: Owner) -> bytes:
     """The entry that every process below this owner's guard carries in its environment, whichever run started it."""
-    return f"DATAFLOW_GUARD={_guard_name(owner)}".encode()
+    ((name, value),) = guard_environment(owner).items()
+    return f"{name}={value}".encode()
 
 
 def _guard_name(owner: Owner) -> str:

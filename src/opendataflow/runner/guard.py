@@ -113,7 +113,9 @@ class Guard:
         except BlockingIOError:
             return []
         *lines, self._unanswered = (self._unanswered + data).split(b"\n")
-        return [json.loads(line) for line in lines]
+        from opendataflow.domain.child_json import read_json
+
+        return [read_json(line) for line in lines]
 
     def let_child_end(self, seconds: float) -> None:
         """Close the child's input and give it some time to end by itself; what it says then is nobody's."""

@@ -11,9 +11,9 @@ from opendataflow.domain.dataset import output_location, path_segment
 from opendataflow.domain.job import Job
 from opendataflow.domain.run import Claim, Owner, RunStatus
 from opendataflow.errors import UsageError
-from opendataflow.runner.environment import child_environment
+from opendataflow.runner.environment import child_environment, dataids_of
 from opendataflow.runner.prepare import input_location
-from opendataflow.runner.runjob import Locations, dataids_read
+from opendataflow.runner.runjob import Locations
 from opendataflow.store.loop import LoopStore
 from opendataflow.store.operations import watch_run
 
@@ -39,7 +39,7 @@ def preview_environment(store: LoopStore, job: Job, dataid: str) -> dict[str, st
         owner=Owner("", "", NUMBER, NUMBER, NUMBER, NUMBER),
         store_id=store.store_id,
         locations=_locations(job, claim, candidate.inputs),
-        dataids=dataids_read(candidate),
+        dataids=dataids_of(chunk.key for chunk in candidate.inputs),
         passwords={link.dataset[:2]: MASK for link in job.links if link.dataset.encryptedpass},
     )
 

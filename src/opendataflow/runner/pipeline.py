@@ -13,13 +13,15 @@ from collections.abc import Callable
 from typing import Any
 
 from opendataflow.domain.checks import Checked, Finding
+from opendataflow.domain.child_json import read_json
 from opendataflow.domain.chunk import Manifest
-from opendataflow.domain.dataset import Dataset, variable_prefix
+from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.job import Job
 from opendataflow.domain.run import Claim, Ending, Result
 from opendataflow.domain.tables import SQL, WHOLE, find_table, source_database, table_location, target_database
 from opendataflow.errors import ConfigurationError, StoreUnavailable
 from opendataflow.extras import require
+from opendataflow.runner.environment import dataids_of, run_environment
 from opendataflow.runner.log import MASK, MASKED_FROM
 from opendataflow.runner.runjob import Locations, Step, Tasks, Work
 from opendataflow.runner.shown import show
@@ -27,7 +29,6 @@ from opendataflow.store.loop import LoopStore
 
 CHILD = "opendataflow.spark.child"
 LEFTOVER_SECONDS = 86_400.0  # files of runs that nobody ended here are older than any live one by then
-MOST_AT_ONCE = 4  # chunks, where nobody says: more of them compete for the same memory
 VERSION_SECONDS = 60.0  # the hash of each transformation is exact at any time
 
 
@@ -67,11 +68,36 @@ class _Pipeline:
         self._version_at = float("-inf")
 
     def tasks(self) -> Tasks:
-        at_once = self._setting("at_once") or min(MOST_AT_ONCE, len(os.sched_getaffinity(0)))
+        if int(self._setting("at_once") or 1) > 1:
+            self._say(f"{self._job.jobid}: at_once is ignored: the chunks of a pipeline run one at a time")
+        return Tasks(self._write, self._begun, self._keep_steps, self._ended, self._chunks_per_task())
+
+    def _chunks_per_task(self) -> int:
+        wanted = int(self._setting("chunks_per_job") or 1)
         # Only files can be told apart again after one Spark job has read or written several chunks.
-        has_tables = any(find_table(link.dataset) is not None for link in self._job.links)
-        per_task = 1 if has_tables else int(self._setting("chunks_per_job") or 1)
-        return Tasks(self._write, self._begun, self._keep_steps, self._ended, int(at_once), per_task)
+        if wanted == 1 or any(find_table(link.dataset) is not None for link in self._job.links):
+            return 1
+        if self._job.definition.get("rowwise") or self._is_pandas():  # in pandas, each chunk is a process of its own
+            return wanted
+        self._say(
+            f"{self._job.jobid}: chunks_per_job is ignored, and the chunks run one by one: it needs `rowwise: true`, "
+            "the promise that every output row comes from one input row of the same chunk"
+        )
+        return 1
+
+    def _is_pandas(self) -> bool:
+        declared = self._job.definition.get("engine")
+        if declared:
+            return declared == "pandas"
+        from opendataflow.project.inspect_code import find_engine
+
+        names: Any = self._job.definition.get("transformations") or []
+        for name in names:
+            path = os.path.join(self._job.home, "pipelines", self._job.jobid, f"{str(name).removesuffix('.py')}.py")
+            with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+                if find_engine(file.read()) == "pandas":
+                    return True
+        return False
 
     def _setting(self, name: str) -> Any:
         asked = self._asked.get(name)
@@ -107,10 +133,11 @@ class _Pipeline:
             "dataid": claim.dataid,
             "runid": claim.runid,
             "spark": job.definition.get("spark") or {},
-            "environment": _environment(job, claim, locations),
+            "environment": run_environment(job=job, claim=claim, locations=locations, dataids=dataids_of(claim.inputs)),
             "sources": [_source(dataset, claim, locations, root=job.root) for dataset in sources],
             "destination": destination,
             "engine": job.definition.get("engine"),
+            "rowwise": bool(job.definition.get("rowwise")),
             "checks": checks,
             "earlier_rows": self._earlier_rows(claim, checks),
             "profile": bool(self._setting("profile")),
@@ -238,21 +265,6 @@ class _Pipeline:
         return os.path.join(self._folder, f"{claim.runid}.result.json")
 
 
-def _environment(job: Job, claim: Claim, locations: Locations) -> dict[str, str]:
-    """What of the child's environment changes from run to run."""
-    env = {
-        "dataid": claim.dataid,
-        "DATAFLOW_RUN_ID": str(claim.runid),
-        "DATAFLOW_ATTEMPT": str(claim.attempt),
-        "DATAFLOW_TOKEN": str(claim.runid),
-    }
-    for link in job.links:
-        prefix = variable_prefix(link.dataset.datasetid)
-        place = locations.get(link.dataset[:2]) or ""
-        env |= {f"{prefix}_location": place, f"{prefix}_LOCATION": place}
-    return env
-
-
 def _source(dataset: Dataset, claim: Claim, locations: Locations, *, root: str) -> dict[str, Any]:
     place = _place(dataset, locations[dataset[:2]])
     if find_table(dataset) is None:
@@ -306,8 +318,8 @@ def _write_private(path: str, value: dict[str, Any]) -> None:
 
 def _read_result(path: str) -> dict[str, Any]:
     try:
-        with open(path, encoding="utf-8") as file:
-            return dict(json.load(file))
+        with open(path, "rb") as file:
+            return dict(read_json(file.read()))
     except (FileNotFoundError, ValueError) as error:
         raise FileNotFoundError(errno.ENOENT, "the Spark child ended without saying what it wrote", path) from error
 

@@ -15,7 +15,7 @@ from opendataflow.domain.run import Claim, Finished, Owner, Result
 from opendataflow.errors import ConfigurationError, LeaseLost, StoreUnavailable
 from opendataflow.runner.aborts import Aborts
 from opendataflow.runner.ends import audit, exit_code
-from opendataflow.runner.environment import child_environment
+from opendataflow.runner.environment import child_environment, common_environment, dataids_of, guard_environment
 from opendataflow.runner.guard import Guard
 from opendataflow.runner.homes import keep_commit
 from opendataflow.runner.log import RunLog, Shown
@@ -66,7 +66,6 @@ class Tasks(NamedTuple):
     begun: Callable[[list[Claim]], None]
     steps: Callable[[Claim, list[Step]], None]
     ended: Callable[[Claim, list[Step], Result], None]  # keep what is known of it, before its end is recorded
-    at_once: int = 1
     per_task: int = 1
 
 
@@ -386,16 +385,17 @@ class Runner:
             owner=self.owner,
             store_id=self.store.store_id,
             locations=flight.locations,
-            dataids=dataids_read(flight.candidate),
+            dataids=dataids_of(chunk.key for chunk in flight.candidate.inputs),
             passwords=passwords,
         )
 
-    def dry_environment(self, job: Job, claim: Claim, passwords: dict[tuple[str, str], str]) -> dict[str, str]:
-        """What a child sees that is started for no run, or before its first one."""
-        return child_environment(
-            os.environ, job=job, claim=claim, owner=self.owner, store_id=self.store.store_id, locations={}, dataids={},
-            passwords=passwords,
-        )  # fmt: skip
+    def lasting_environment(self, job: Job, passwords: dict[tuple[str, str], str]) -> dict[str, str]:
+        """What a child sees that stays for many runs: the variables of none of them.
+
+        Spark's Python workers inherit it, and would take the first run's dataid for that of every chunk.
+        """
+        common = common_environment(os.environ, job=job, store_id=self.store.store_id, passwords=passwords)
+        return {**common, **guard_environment(self.owner)}
 
     def renew(self, flight: "Flight") -> None:
         """Extend the run's lease and keep its log's tail, or raise LeaseLost."""
@@ -452,15 +452,6 @@ class Runner:
             self._show_rest()
         claim, seconds = flight.claim, time.monotonic() - flight.started
         return Outcome(code, str(status), claim.jobid, claim.dataid, message, claim.runid, seconds)
-
-
-def dataids_read(candidate: Candidate) -> dict[tuple[str, str], str]:
-    """Which dataids of each input the run reads, one a line."""
-    found: dict[tuple[str, str], str] = {}
-    for chunk in candidate.inputs:
-        key = chunk.key[:2]
-        found[key] = f"{found[key]}\n{chunk.key.dataid}" if key in found else chunk.key.dataid
-    return found
 
 
 def describe(verdict: Verdict) -> str:

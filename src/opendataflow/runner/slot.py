@@ -7,10 +7,10 @@ from opendataflow import faults
 from opendataflow.domain.run import Result
 from opendataflow.errors import LeaseLost
 from opendataflow.runner.ends import audit
-from opendataflow.runner.environment import own_environment
+from opendataflow.runner.environment import dataids_of, own_environment
 from opendataflow.runner.guard import Guard
 from opendataflow.runner.lanes import Lane
-from opendataflow.runner.runjob import Flight, Runner, Taken, dataids_read
+from opendataflow.runner.runjob import Flight, Runner, Taken
 from opendataflow.runner.supervise import ChildEnd, NotRun, Supervision
 
 
@@ -63,7 +63,7 @@ class Slot:
             self.runner.find_places(job, flight)
             env = own_environment(
                 job=job, claim=flight.claim, owner=self.runner.owner, locations=flight.locations,
-                dataids=dataids_read(flight.candidate),
+                dataids=dataids_of(chunk.key for chunk in flight.candidate.inputs),
             )  # fmt: skip
             return self.child.start(lane.work.argv(), env, lane.cwd, common=lane.environment)
         except OSError as error:

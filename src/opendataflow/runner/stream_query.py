@@ -12,8 +12,6 @@ from typing import Any
 
 from opendataflow import faults
 from opendataflow.domain.dataset import path_segment
-from opendataflow.domain.job import Job
-from opendataflow.domain.run import Claim
 from opendataflow.domain.streams import get_settings
 from opendataflow.runner.guard import Ended, NotStarted
 from opendataflow.runner.log import RunLog
@@ -58,7 +56,7 @@ class QueryOnTheChild:
             raise StreamFailed("its query cannot be run; see above")
         begin = committed()
         if not self._guard.child_stays:
-            env = self._runner.dry_environment(self._job, _no_claim(self._job), self._session.passwords)
+            env = self._runner.lasting_environment(self._job, self._session.passwords)
             self._guard.start(self._argv(), env, self._cwd, float("inf"), stays=True)
         self._guard.give(json.dumps({"stream": self._asked(begin)}))
         self._asked_child = self._guard.started
@@ -136,7 +134,3 @@ class QueryOnTheChild:
         """What it proposed is not what the store needs: it begins there."""
         self.proposed = None
         self._guard.give(json.dumps({"stream": self._asked(begin)}))
-
-
-def _no_claim(job: Job) -> Claim:
-    return Claim(job.project, job.jobid, "", 0, 0, 0, job.lease_seconds, 0, 0.0, ())

@@ -10,6 +10,7 @@ import tempfile
 import time
 from typing import Any, NamedTuple
 
+from opendataflow.domain.child_json import read_json
 from opendataflow.domain.chunk import ChunkKey
 from opendataflow.domain.job import Job
 from opendataflow.domain.partitions import FULL
@@ -114,12 +115,12 @@ class _DryRun:
         task = os.path.join(folder, "task.json")
         with open(task, "w", encoding="utf-8") as file:
             json.dump({"specs": [spec], "results": [result]}, file)
-        env = session.runner.dry_environment(self._job, claim, session.passwords)
+        env = session.runner.lasting_environment(self._job, session.passwords)
         self._guard.start(work.argv(), env, self._cwd, float("inf"), stays=True)
         self._guard.give(json.dumps({"task": task}))
         self._wait(claim.runid)
-        with open(result, encoding="utf-8") as file:
-            return dict(json.load(file))
+        with open(result, "rb") as file:
+            return dict(read_json(file.read()))
 
     def _locations(self, claim: Claim, out: str) -> Locations:
         from opendataflow.runner.stream_state import find_missing

@@ -58,7 +58,7 @@ class BatchWork(_Pipeline):
         return Work(self.argv, self.manifests, self.reason, self.published, self.tasks())
 
     def tasks(self) -> Tasks:
-        return super().tasks()._replace(at_once=1, per_task=1)  # in the order of their items
+        return super().tasks()._replace(per_task=1)  # in the order of their items
 
     def _spec(self, claim: Claim, locations: Locations) -> dict[str, Any]:
         # Static sources are read anew when what the digest is of has changed.

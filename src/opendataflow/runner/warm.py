@@ -1,4 +1,4 @@
-"""Runs on a child that stays: one warm Spark works on many chunks, several at the same time.
+"""Runs on a child that stays: one warm Spark works on many chunks, one task after the other.
 
 Each task is one run, or several that share a Spark job. All are supervised from one loop: their leases are renewed,
 their output goes to their own logs, and each is audited and published when the child says that it is done.
@@ -45,10 +45,10 @@ START_SECONDS = 300.0  # in which Spark must have started; a chunk's own time be
 class _Run:
     """A run in the child's hands. `limit_seconds` is for its whole task."""
 
-    __slots__ = ("changed", "flight", "give_up_at", "limit_seconds", "next_beat", "task", "why_ended")
+    __slots__ = ("changed", "flight", "give_up_at", "limit_seconds", "next_beat", "why_ended")
 
-    def __init__(self, flight: Flight, task: int, limit_seconds: float) -> None:
-        self.flight, self.task, self.limit_seconds = flight, task, limit_seconds
+    def __init__(self, flight: Flight, limit_seconds: float) -> None:
+        self.flight, self.limit_seconds = flight, limit_seconds
         self.give_up_at = time.monotonic() + START_SECONDS + limit_seconds
         self.next_beat = flight.lease_from + flight.claim.lease_seconds / 3
         self.why_ended: ChildEnd | None = None
@@ -78,7 +78,6 @@ class WarmRuns:
         self._cwd, self._passwords, self._elsewhere = cwd, passwords, elsewhere
         self._guard, self._signals = runner.guard, runner.signals
         self._runs: dict[int, _Run] = {}
-        self._task = 0
         self._suspects: set[str] = set()  # dataids that run one at a time, until it is known which one kills the child
         self._kill_at = float("inf")
         self._stop = False  # take nothing more
@@ -91,7 +90,7 @@ class WarmRuns:
         return outcome
 
     def run(self, take: Take) -> Iterator[Outcome]:
-        """What `take` gives, several at a time, until it gives nothing more and all have ended."""
+        """What `take` gives, task by task, until it gives nothing more and all have ended."""
         while True:
             while self._has_room() and (taken := self._take(take)):
                 if taken[0].claim.dataid not in self._suspects:
@@ -119,10 +118,8 @@ class WarmRuns:
         return self._stop or self._signals.asked is not None or self._guard.is_gone
 
     def _has_room(self) -> bool:
-        if self.has_stopped or any(run.why_ended is not None for run in self._runs.values()):
-            return False  # the child is being ended
-        busy = len({run.task for run in self._runs.values()})
-        return busy < (1 if self._suspects else self._tasks.at_once)
+        # One task at a time: chunks in threads of one interpreter see each other.
+        return not self.has_stopped and not self._runs
 
     # Begin ----------------------------------------------------------------------------------------------------
     def _launch(self, taken: list[Taken]) -> list[Outcome]:
@@ -145,13 +142,12 @@ class WarmRuns:
             is_away = isinstance(error, StoreUnavailable)
             end = GivenBack(f"the store is away: {error}") if is_away else NotRun(str(error))
             return [*over, *(self._runner.conclude(self._job, self._work, flight, end) for flight in begun)]
-        self._task += 1
         limit = self._job.timeout_seconds
         # A little longer than the child's own limit: where it can, it ends a run without ending the others.
         seconds = limit * len(begun) + 1.0 if limit is not None else float("inf")
         for flight in begun:
-            self._runs[flight.claim.runid] = _Run(flight, self._task, seconds)
-        self._tell(line, begun[0])
+            self._runs[flight.claim.runid] = _Run(flight, seconds)
+        self._give(line)
         faults.point(faults.WHILE_RUNNING)
         return over
 
@@ -167,12 +163,12 @@ class WarmRuns:
             return NotRun(str(error))
         return None
 
-    def _tell(self, line: str, first: Flight) -> None:
+    def _give(self, line: str) -> None:
         self._guard.events()  # it may have died since its last task
         if self._guard.child_stays:
             self._extend()
         else:
-            env = self._runner.environment(self._job, first, self._passwords)
+            env = self._runner.lasting_environment(self._job, self._passwords)
             self._guard.start(self._work.argv(), env, self._cwd, self._deadline(), stays=True)
         self._guard.give(line)
 
@@ -296,7 +292,7 @@ class WarmRuns:
                 self._elsewhere(message)
                 continue
             if "text" in message:
-                run.flight.log.write(message["stream"], message["text"].encode("utf-8", "backslashreplace"))
+                run.flight.log.write(message["stream"], message["text"].encode())
             elif "progress" in message:
                 self._runner.say(f"{self._job.jobid}/{run.flight.claim.dataid}: {message['progress']}")
             elif "begun" in message:

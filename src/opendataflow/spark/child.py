@@ -1,4 +1,4 @@
-"""The supervised child: `python -m opendataflow.spark.child` produces chunks in one warm Spark, several at a time.
+"""The supervised child: `python -m opendataflow.spark.child` produces chunks in one warm Spark, one task at a time.
 
 For each task it reads a line `{"task": path}` from its standard input; the file holds the specs of one or more runs,
 and where the result of each goes. On file descriptor 3 it sends JSON lines: that Spark has begun with a run, what it
@@ -30,13 +30,14 @@ if TYPE_CHECKING:
     from opendataflow.spark.jvm import JvmEnd
 
 ANSWERS_FD = 3
-MOST_AT_ONCE = 64
 _INTERNAL = 70
 
 
 def main() -> int:
     tasks, channel = private_channels(ANSWERS_FD)
-    pool = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="chunk")
+    with contextlib.suppress(AttributeError, ValueError):
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # threads outlive their chunk
+    pool = ThreadPoolExecutor(1, thread_name_prefix="chunk")  # chunks in threads of one interpreter see each other
     stream: StreamQuery | None = None
     with OwnSpark() as warm:
         try:

@@ -86,7 +86,6 @@ class Executors:
         self._lock = threading.Lock()
         self._asked: dict[int, set[str]] = {}  # by device: executors that were asked whether they see it
         self._sent: set[str] = set()
-        self._newest: dict[str, str] = {}  # by home
 
     def prepare(self, spark: SparkSession, specs: Sequence[ChunkSpec]) -> None:
         """Give them the project's modules; raise JobFailed when one does not see where a chunk is to be written."""
@@ -129,9 +128,6 @@ class Executors:
         packed = project_modules.pack(first.home, self._folder, besides=data)
         if packed is None:
             return
-        if self._newest.setdefault(first.home, packed) != packed:
-            self._newest[first.home] = packed
-            project_modules.renew(first.home)
         if connect.is_connect(spark):
             connect.add_code(packed)
             return

@@ -6,7 +6,6 @@ produced one by one.
 
 import contextlib
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,7 +29,7 @@ from opendataflow.spark.spec import ChunkSpec
 from opendataflow.spark.steps import Step, Steps, new_steps
 from opendataflow.spark.stream_batch import Batch, find_failing, read_batch, statics
 from opendataflow.spark.together import Together, can_share
-from opendataflow.spark.transformations import PANDAS, SPARK, Code, apply, engine_of, load_all, read_code
+from opendataflow.spark.transformations import PANDAS, SPARK, Code, apply, engine_of, load_anew, read_code
 
 Result = dict[str, Any]
 Hear = Callable[..., None]
@@ -125,7 +124,7 @@ class Task:
         def run(items: Sequence[Any]) -> None:
             quiet = new_steps([(code.name, code.digest) for code in self._codes])
             try:
-                transformations = load_all(self._codes, quiet)
+                transformations = load_anew(self._codes, quiet)
                 df = apply(transformations, statics.sources(spark, spec), quiet, stream=batch.frame(spark, items))
                 df.write.format("noop").mode("overwrite").save()
             except Exception as failed:
@@ -150,7 +149,7 @@ class Task:
         if reads_tables and chunk.batch is None and _is_extract(spec):
             self._extract(spark, chunk)
             return
-        transformations = load_all(self._codes, chunk.steps)
+        transformations = load_anew(self._codes, chunk.steps)
         audit = Audit(spec.checks, dataid=spec.dataid, schema=spec.destination.schema, place=spec.destination)
         with _sql_reads(reads_tables), _cleared(spark, spec):
             sources = chunk.read_sources(spark)
@@ -208,6 +207,7 @@ class Task:
             chunk_output(write),
             chunk_environment(spec.environment),
             use_session(spark),
+            _no_global_views(spark),
             Progress(spark, spec, self._hear),
         ):
             yield
@@ -375,20 +375,34 @@ def _cleared(spark: SparkSession, spec: ChunkSpec) -> contextlib.AbstractContext
     return _cache_cleared(spark) if spec.items is None else statics.others_cleared(spark)
 
 
-_lock = threading.Lock()
-_busy = 0
-
-
 @contextlib.contextmanager
 def _cache_cleared(spark: SparkSession) -> Iterator[None]:
-    """What a transformation cached is of no use to the next chunk; cleared when no other chunk may be using its own."""
-    global _busy  # noqa: PLW0603  Spark's cache is one for all sessions
-    with _lock:
-        _busy += 1
+    """What a transformation cached is of no use to the next chunk, which would read it in place of its own data."""
     try:
         yield
     finally:
-        with _lock:
-            _busy -= 1
-            if _busy == 0 and not is_connect(spark):  # a server's cache is not ours alone
-                spark.catalog.clearCache()
+        if not is_connect(spark):  # a server's cache is not ours alone
+            spark.catalog.clearCache()
+
+
+@contextlib.contextmanager
+def _no_global_views(spark: SparkSession) -> Iterator[None]:
+    """Global temporary views are one for all sessions: those that a chunk leaves behind are not the next one's."""
+    if is_connect(spark):
+        before = set(_global_views(spark))
+        try:
+            yield
+        finally:
+            for name in set(_global_views(spark)) - before:  # those of other clients of the server stay
+                spark.catalog.dropGlobalTempView(name)
+        return
+    views = spark._jsparkSession.sharedState().globalTempViewManager()
+    views.clear()  # a thread that an earlier chunk left behind may have made one since
+    try:
+        yield
+    finally:
+        views.clear()
+
+
+def _global_views(spark: SparkSession) -> list[str]:
+    return [row["viewName"] for row in spark.sql("SHOW VIEWS IN global_temp").collect() if row["namespace"]]

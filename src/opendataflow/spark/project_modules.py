@@ -1,8 +1,9 @@
-"""Modules of the project that transformations import: never stale, and sent to Spark's workers as code.
+"""Modules that transformations import: loaded anew for each chunk, and sent to Spark's workers as code.
 
-A transformation is loaded by its content, but what it imports is a plain module: Python keeps it as it was when first
-imported, and a worker, for which the project's folder is no place to import from, could not find it. What a function
-imports only when it is called, on the worker, comes from a zip file of the project's modules that Spark sends there.
+Python keeps a module as it was when first imported: with the variables of the chunk that imported it, and with what
+that chunk left in its lists. So all of them are forgotten before a chunk's code is loaded. A worker, for which the
+project's folder is no place to import from, could not find them. What a function imports only when it is called, on
+the worker, comes from a zip file of the project's modules that Spark sends there.
 """
 
 import contextlib
@@ -11,32 +12,53 @@ import importlib
 import importlib.machinery
 import io
 import os
+import site
 import sys
+import sysconfig
 import threading
 import zipfile
 from collections.abc import Iterator, Sequence
 from types import ModuleType
 
+import pyspark
 from pyspark import cloudpickle
 
+import opendataflow
 from opendataflow.spark.pandas_modules import MOST_BYTES
 
-lock = threading.RLock()  # held while the project's code is loaded: chunks load it in several threads
-_seen: dict[str, dict[str, tuple[str, bytes]]] = {}  # by home: module → its file and content
-_renewed: set[str] = set()  # homes of which a module has changed that only workers import
+lock = threading.RLock()  # held while the project's code is loaded, or Python's path is changed
+_LIBRARIES = tuple(
+    os.path.join(folder, "")
+    for folder in (
+        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+        *site.getsitepackages(), site.getusersitepackages(),
+        *(os.path.dirname(str(package.__file__)) for package in (opendataflow, pyspark)),
+    )
+)  # fmt: skip
+_ours = frozenset(sys.modules)  # of this process itself, whoever imported them: no chunk's code has run yet
 
 
-def forget_changed(home: str) -> bool:
-    """Forget all of the project's modules if the file of any has changed; whether they were forgotten."""
-    seen = _seen.get(home, {})
-    if home not in _renewed and all(_digest(path) == digest for path, digest in seen.values()):
-        return False
-    for name in seen:
-        sys.modules.pop(name, None)
-    _seen.pop(home, None)
-    _renewed.discard(home)
+def forget(home: str) -> None:
+    """Forget every module that is not a library's, the project's first of all, so that the next import loads it anew.
+
+    A folder without `__init__.py` goes too: it holds the modules that were imported from it.
+    """
+    for name, module in list(sys.modules.items()):
+        path = _python_path(module)
+        if path is not None and not path.startswith(_LIBRARIES) and (name not in _ours or _is_within(path, home)):
+            del sys.modules[name]
     importlib.invalidate_caches()
-    return True
+
+
+def _python_path(module: object) -> str | None:
+    """The file of a module that is written in Python, or the folder of a package that has none."""
+    if not isinstance(module, ModuleType):
+        return None
+    path = getattr(module, "__file__", None)
+    if path is None:
+        path = next(iter(getattr(module, "__path__", ())), None)
+        return None if path is None else os.path.join(path, "")
+    return path if path.endswith(".py") else None
 
 
 @contextlib.contextmanager
@@ -49,27 +71,16 @@ def no_bytecode() -> Iterator[None]:
         sys.dont_write_bytecode = before
 
 
-def remember(home: str) -> None:
-    """Note which of the loaded modules are the project's: their functions go to workers by value."""
-    seen = _seen.setdefault(home, {})
-    for name, module in list(sys.modules.items()):
-        path = getattr(module, "__file__", None)
-        if name not in seen and isinstance(module, ModuleType) and path and _is_projects(path, home):
-            seen[name] = path, _digest(path)
+def send_by_value(home: str) -> None:
+    """Let functions of the project's loaded modules go to workers by value."""
+    for module in list(sys.modules.values()):
+        path = _python_path(module)
+        if path is not None and path.endswith(".py") and _is_within(path, home) and not path.startswith(_LIBRARIES):
             cloudpickle.register_pickle_by_value(module)
 
 
-def _is_projects(path: str, home: str) -> bool:
-    inside = home.rstrip("/") + "/"
-    return path.startswith(inside) and path.endswith(".py") and not path.startswith(sys.prefix + "/")
-
-
-def _digest(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return hashlib.sha256(file.read()).digest()
-    except OSError:
-        return b""
+def _is_within(path: str, home: str) -> bool:
+    return path.startswith(home.rstrip("/") + "/")
 
 
 # For what workers import themselves -------------------------------------------------------------------------------
@@ -99,12 +110,6 @@ def pack(home: str, folder: str, *, besides: Sequence[str] = ()) -> str | None:
             file.write(packed.getvalue())
         os.replace(f"{target}.new", target)
     return target
-
-
-def renew(home: str) -> None:
-    """Let all of the project's modules be loaded anew: a function keeps for ever which zip file it was made with."""
-    with lock:
-        _renewed.add(home)
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ from opendataflow.spark.transformations import (
     Transformation,
     TransformationError,
     engine_of,
-    load,
+    load_anew,
     read_code,
 )
 
@@ -95,7 +95,7 @@ def _surrounded(case: Case, spark: "SparkSession | None") -> "Iterator[SparkSess
 
 
 def _run(case: Case, code: Code, spark: "SparkSession | None", progress: _Progress) -> Outcome:
-    transformation = load(code)
+    (transformation,) = load_anew([code])
     expected = read_expectations(sys.modules[code.module], spark)
     wanted = table_of(expected.output, OUTPUT)
     _check_example(expected, wanted, transformation)

@@ -106,6 +106,7 @@ class ChunkSpec:
     sources: tuple[Place, ...]
     destination: Place
     engine: str | None = None  # spark | pandas; None: as the code tells
+    rowwise: bool = False  # the author's promise: every output row comes from one input row of the same chunk
     checks: tuple[Check, ...] = ()  # of the destination and of the pipeline, in order
     earlier_rows: tuple[int, ...] = ()  # of the chunks before this one, the nearest first, for checks that compare
     profile: bool = False  # keep rows and seconds of each transformation, at the cost of running it apart
@@ -134,6 +135,7 @@ def chunk_spec(fields: Mapping[str, Any]) -> ChunkSpec:
         sources=tuple(_place(source) for source in fields["sources"]),
         destination=_place(fields["destination"]),
         engine=fields.get("engine"),
+        rowwise=bool(fields.get("rowwise")),
         checks=tuple(Check(one["kind"], one["options"], one["on_fail"]) for one in fields.get("checks") or ()),
         earlier_rows=tuple(fields.get("earlier_rows") or ()),
         profile=bool(fields.get("profile")),

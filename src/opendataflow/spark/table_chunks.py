@@ -22,7 +22,7 @@ from opendataflow.spark.sql_pushed import pushed_down
 from opendataflow.spark.sql_read import is_here, sql_reads
 from opendataflow.spark.sql_table import StagingLost
 from opendataflow.spark.stream_batch import note_aside, recall_aside
-from opendataflow.spark.transformations import Code, apply, load_all
+from opendataflow.spark.transformations import Code, apply, load_anew
 
 if TYPE_CHECKING:
     from opendataflow.spark.pipeline import Chunk
@@ -39,7 +39,7 @@ def produce_rows(
     with Destination(spec, _digests(codes)) as destination, sql_reads():
         if _was_published(chunk, destination, say):
             return
-        transformations = load_all(codes, chunk.steps)
+        transformations = load_anew(codes, chunk.steps)
         sources = chunk.read_sources(spark)
         df = apply(transformations, sources, chunk.steps, profile=spec.profile, stream=chunk.stream(spark))
         if spec.explain:

@@ -5,13 +5,17 @@ physical plan moves no row from one partition to another (no shuffle, no union, 
 every output partition holds the rows of one file, and so of one chunk, and Spark names output files by partition. An
 aggregate, a sort, a window needs a shuffle: such pipelines are produced chunk by chunk, as is whatever else could tell
 chunks apart (variables of the run, actions inside a transformation, rows that depend on chance).
+
+Only pipelines whose author promises that they work row by row (`rowwise: true`) come here, and the promise is checked:
+no Spark job may run while the transformations do, in whatever thread; the plan may hold no subquery, cache, checkpoint
+or nested-loop join; and one chunk, drawn at random, must have the same plan when it is planned alone.
 """
 
 import contextlib
 import os
+import random
 import re
 import shutil
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,14 +24,15 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql import DataFrame, SparkSession
 
 from opendataflow.errors import JobFailed
+from opendataflow.spark.capture import chunk_output
 from opendataflow.spark.chunk_environment import Forbidden, chunk_environment
 from opendataflow.spark.connect import is_address
 from opendataflow.spark.files import Written, read_chunk
 from opendataflow.spark.files_local import data_files, fsync, sync
 from opendataflow.spark.files_write import check_writable, describe, save
 from opendataflow.spark.spec import ChunkSpec, Place
-from opendataflow.spark.steps import Steps
-from opendataflow.spark.transformations import Code, apply, load_all
+from opendataflow.spark.steps import Steps, new_steps
+from opendataflow.spark.transformations import Code, apply, load_anew
 
 _ONE_FILE_EACH = str(128 * 1024 * 1024)
 # Each file is a partition of its own, and the plan that is looked at is the plan that runs.
@@ -35,16 +40,21 @@ _CONF = {
     "spark.sql.files.maxPartitionBytes": _ONE_FILE_EACH,
     "spark.sql.files.openCostInBytes": _ONE_FILE_EACH,
     "spark.sql.adaptive.enabled": "false",
+    # Plans are compared as text: all of it.
+    "spark.sql.debug.maxToStringFields": "1000000",
 }
 # Physical operators that leave every row in its partition.
 _STAYS = frozenset(
     {
         "WholeStageCodegenExec", "InputAdapter", "ProjectExec", "FilterExec", "ColumnarToRowExec", "RowToColumnarExec",
-        "GenerateExec", "BroadcastHashJoinExec", "BroadcastNestedLoopJoinExec", "CollectMetricsExec", "ExpandExec",
-        "BatchEvalPythonExec", "ArrowEvalPythonExec", "FileSourceScanExec",
+        "GenerateExec", "BroadcastHashJoinExec", "CollectMetricsExec", "ExpandExec", "BatchEvalPythonExec",
+        "ArrowEvalPythonExec", "FileSourceScanExec",
     }
 )  # fmt: skip
 _BROADCAST = "BroadcastExchangeExec"
+# Where the rows of what is broadcast may come from: any other (a cache, a checkpoint, an RDD) may hold the chunks' own.
+_ORIGINS = frozenset({"FileSourceScanExec", "LocalTableScanExec", "RangeExec", "OneRowRelationExec"})
+_NESTED_LOOPS = frozenset({"BroadcastNestedLoopJoinExec", "CartesianProductExec"})
 _PARTITION = re.compile(r"part-(\d+)-")
 _TYPED = ("parquet", "orc")
 
@@ -56,6 +66,8 @@ class NotShared(JobFailed):
 def can_share(specs: Sequence[ChunkSpec], codes: Sequence[Code]) -> bool:
     """True when it is worth trying; what needs the plan is found out later."""
     first = specs[0]
+    if not first.rowwise:
+        return False
     if len(specs) < 2 or first.profile or first.explain or any(not place.is_local for place in first.sources):
         return False
     if is_address(str(first.spark.get("master") or "")):
@@ -109,24 +121,35 @@ class Together:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _transformed(self, steps: Steps) -> DataFrame:
-        first = self._specs[0]
-        transformations = load_all(self._codes, steps)
-        places = "\n".join(spec.sources[0].location for spec in self._specs)
+        """All chunks as one DataFrame; raise NotShared unless one of them alone has the same plan."""
+        drawn = random.choice(self._specs)  # noqa: S311  no secret
+        with chunk_output(lambda _text: None):  # its own run says it
+            alone = self._apply([drawn], new_steps([(code.name, code.digest) for code in self._codes]))
+        df = self._apply(self._specs, steps)
+        if df.schema != alone.schema or _plan(df) != _plan(alone):
+            raise NotShared("what a transformation does depends on which files it is given")
+        return df
+
+    def _apply(self, specs: Sequence[ChunkSpec], steps: Steps) -> DataFrame:
+        """The transformations, loaded anew, on these chunks; raise NotShared if that starts a Spark job."""
+        places = "\n".join(spec.sources[0].location for spec in specs)
         sources = [
-            read_chunk(self._spark, replace(first.sources[0], location=places)),
-            *(read_chunk(self._spark, place) for place in first.sources[1:]),
+            read_chunk(self._spark, replace(specs[0].sources[0], location=places)),
+            *(read_chunk(self._spark, place) for place in specs[0].sources[1:]),
         ]
-        group = uuid.uuid4().hex  # of jobs that must not be
-        self._context.setLocalProperty("spark.jobGroup.id", group)
-        df = apply(transformations, sources, steps)
-        if self._context.statusTracker().getJobIdsForGroup(group):
+        scheduler = self._context._jsc.sc().dagScheduler()
+        jobs = scheduler.numTotalJobs()  # of all threads: nobody else uses this Spark meanwhile
+        df = apply(load_anew(self._codes, steps), sources, steps)
+        if scheduler.numTotalJobs() != jobs:
             raise NotShared("a transformation looks at its data")
-        self._context.setLocalProperty("spark.jobGroup.id", str(first.runid))
         return df
 
     def _owners(self, df: DataFrame) -> list[int]:
         """The run of each partition; raise NotShared unless every row stays in its file's partition."""
         execution = df._jdf.queryExecution()
+        subquery = self._context._jvm.org.apache.spark.sql.catalyst.trees.TreePattern.PLAN_EXPRESSION()
+        if execution.analyzed().containsPattern(subquery) or execution.optimizedPlan().containsPattern(subquery):
+            raise NotShared("a subquery may look at all chunks")
         if not execution.analyzed().deterministic() or not execution.optimizedPlan().deterministic():
             raise NotShared("what a transformation does depends on chance, or on the partition")
         scan = self._find_scan(execution.executedPlan())
@@ -150,6 +173,11 @@ class Together:
 
         def walk(node: Any, *, is_broadcast: bool) -> None:
             name = node.getClass().getSimpleName()
+            children = _each(node.children())
+            if name in _NESTED_LOOPS:
+                raise NotShared(f"{node.nodeName()} compares every row with every other")
+            if is_broadcast and not children and name not in _ORIGINS:
+                raise NotShared(f"{node.nodeName()} does not show where its rows come from")
             if name == "FileSourceScanExec":
                 paths = _each(node.relation().location().rootPaths())
                 is_ours = any(_is_within(_path(path.toString()), roots) for path in paths)
@@ -161,7 +189,7 @@ class Together:
                 is_broadcast = True
             elif not is_broadcast and name not in _STAYS:
                 raise NotShared(f"{node.nodeName()} moves rows between partitions")
-            for child in _each(node.children()):
+            for child in children:
                 walk(child, is_broadcast=is_broadcast)
 
         walk(plan, is_broadcast=False)
@@ -202,6 +230,11 @@ def _move_file(path: str, target: str) -> None:
 
 def _folder(place: Place) -> str:
     return os.path.dirname(place.location) if place.single_file else place.location
+
+
+def _plan(df: DataFrame) -> str:
+    """What Spark is to do, without the numbers that it gives to columns, and without the files that it reads."""
+    return str(df._jdf.queryExecution().analyzed().canonicalized().toString())
 
 
 def _each(sequence: Any) -> list[Any]:

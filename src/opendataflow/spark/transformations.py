@@ -27,7 +27,6 @@ from opendataflow.spark.steps import PENDING, Step, Steps, new_steps
 
 FOLDER = "pipelines"
 SPARK, PANDAS = "spark", "pandas"
-_loaded: dict[str, ModuleType] = {}
 
 
 class TransformationError(JobFailed):
@@ -51,7 +50,7 @@ class Code:
 
     @property
     def module(self) -> str:
-        """The name of its module: it holds the content's hash, so that a loaded one is never a stale one."""
+        """The name of its module, which no library has."""
         stem = re.sub(r"\W", "_", self.shown.removesuffix(".py"))
         return f"dataflow_{stem}_{self.digest[:16]}"
 
@@ -108,7 +107,7 @@ def engine_of(codes: Sequence[Code], declared: str | None = None) -> str:
     return next(iter(found), SPARK)
 
 
-def load(code: Code) -> Transformation:
+def _load(code: Code) -> Transformation:
     """Run the module and take its `run`."""
     module = _module(code)
     run = getattr(module, "run", None)
@@ -122,22 +121,22 @@ def load(code: Code) -> Transformation:
     return Transformation(code=code, run=run, line=line, required=required, most=most)
 
 
-def load_all(codes: Sequence[Code], steps: Steps) -> list[Transformation]:
-    """Load every one; what a module prints, or raises, while it is loaded is its own step's."""
+def load_anew(codes: Sequence[Code], steps: Steps | None = None) -> list[Transformation]:
+    """Load every one anew, and all that they import: nothing that an earlier chunk left in a module is seen.
+
+    What a module prints, or raises, while it is loaded is its own step's.
+    """
+    for home in {code.home for code in codes}:
+        project_modules.forget(home)
     loaded = []
-    for code, step in zip(codes, steps.steps, strict=True):
-        with _recorded(step, steps, code.home):
-            loaded.append(load(code))
+    for number, code in enumerate(codes):
+        with contextlib.nullcontext() if steps is None else _recorded(steps.steps[number], steps, code.home):
+            loaded.append(_load(code))
     return loaded
 
 
 def _module(code: Code) -> ModuleType:
     with project_modules.lock:
-        if project_modules.forget_changed(code.home):
-            _loaded.clear()  # it was made with what has changed
-        loaded = _loaded.get(code.module)
-        if loaded is not None and loaded.__file__ == code.path:
-            return loaded
         module = ModuleType(code.module)
         module.__file__ = code.path
         sys.modules[code.module] = module  # dataclasses and pickle look their module up
@@ -149,8 +148,7 @@ def _module(code: Code) -> ModuleType:
             raise
         # No worker can import a module of this name: what of it goes there (a UDF) goes as code.
         cloudpickle.register_pickle_by_value(module)
-        project_modules.remember(code.home)
-        _loaded[code.module] = module
+        project_modules.send_by_value(code.home)
         return module
 
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from opendataflow.domain.child_json import read_json
 from opendataflow.extras import require
 from opendataflow.spark.cases import Case, find_cases
 from opendataflow.spark.kept import Kept
@@ -194,7 +195,7 @@ class _Child:
                 time.sleep(0.02)  # closed: it is about to end
             self._buffer += data
         *lines, self._buffer = self._buffer.split(b"\n")
-        return [json.loads(line) for line in lines]
+        return [read_json(line) for line in lines]
 
     def _read_output(self, *, seconds: float = 0.0) -> None:
         """What is there now. It all came before the answer that was read last; but a thread may go on printing."""
