@@ -28,7 +28,7 @@ PLAIN = str(Path(__file__).with_name("pipelines_plain.py"))
 SLUG = "clean_flights"
 BATCH = 50
 PATIENCE_SECONDS = 600.0
-LOOP, WARM, FOUR, BATCHED = "a loop by hand", "warm", "warm, 4 at a time", f"{BATCH} chunks in one job"
+LOOP, WARM, BATCHED = "a loop by hand", "warm", f"{BATCH} chunks in one job"
 
 
 class Copy:
@@ -84,11 +84,11 @@ class Copy:
 class Warm:
     """`dataflow run --drain --wait`, which waits for the next block of days between them."""
 
-    def __init__(self, copy: Copy, at_once: int) -> None:
+    def __init__(self, copy: Copy) -> None:
         self.copy = copy
         self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed with the process
         copy.dataflow("hold", SLUG)
-        command = [str(BIN / "dataflow"), "run", SLUG, "--drain", "--wait", "3600", "--at-once", str(at_once)]
+        command = [str(BIN / "dataflow"), "run", SLUG, "--drain", "--wait", "3600"]
         self._process = subprocess.Popen(
             command, cwd=copy.folder, env=_environment(), stdout=self._said, stderr=subprocess.STDOUT
         )
@@ -142,16 +142,15 @@ def small_chunks(home: Path, folder: Path, *, rounds: int, warm_up: int, days: i
         shutil.copytree(data, by_hand / "data")
         target.mkdir()
         ways[LOOP] = Loop(stack.enter_context(Told(PLAIN, "loop", str(by_hand), str(target))))
-        for name, at_once, per_job in ((WARM, 1, 1), (FOUR, 4, 1), (BATCHED, 1, BATCH)):
+        for name, per_job in ((WARM, 1), (BATCHED, BATCH)):
             one = Copy(home, data, folder / f"copy_{len(ways)}", chunks_per_job=per_job)
-            ways[name] = warm = Warm(one, at_once)
+            ways[name] = warm = Warm(one)
             stack.callback(warm.close)
         found = _measure(ways, year, rounds, warm_up, days)
         _compare_outputs(ways, target, year[: days * (warm_up + 1)])
     medians = {name: show(name, values) for name, values in found.items()}
     to_loop = pair_ratio("warm / loop, round by round", found[WARM], found[LOOP])
     to_warm = pair_ratio("warm / in one job, round by round", found[WARM], found[BATCHED])
-    pair_ratio("warm / 4 at a time, round by round", found[WARM], found[FOUR])
     to_process = statistics.median(alone) / medians[WARM]
     kept = verdict("(c) warm, times as fast as a process per chunk", to_process, at_least=10)
     kept &= verdict("(c) warm / a loop written by hand", to_loop, at_most=1.15)

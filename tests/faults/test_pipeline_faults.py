@@ -132,10 +132,10 @@ def _kill(project: Project, runner: "subprocess.Popen[str]") -> None:
 def test_a_store_that_is_away_for_less_than_a_lease_ends_no_chunk(tmp_path: Path) -> None:
     with postgres() as server:
         project = Project(tmp_path / "project", server.new_database())
-        pipeline(project, SLEEPS, chunks=2, settings="at_once: 3\n    lease: 24s")
+        pipeline(project, SLEEPS, chunks=2, settings="lease: 24s")
         sleep = project.write("sleep", "")
         with draining(project) as runner:
-            wait_until_asleep(project, runner, 2)
+            wait_until_asleep(project, runner)
             server.halt("immediate")
             time.sleep(9)  # a third of the lease: somebody has asked the store by now
             assert runner.poll() is None, runner.communicate()

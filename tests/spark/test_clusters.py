@@ -54,6 +54,7 @@ pipelines:
     sources: [orders, rates]
     destination: priced
     transformations: [join, price]
+    rowwise: true
     chunks_per_job: 4
   - slug: summarise
     sources: [priced]

@@ -21,6 +21,7 @@ from support.pipelines import (
     SLEEPS,
     SLUG,
     STEP,
+    TOGETHER,
     TWICE,
     chunks,
     column,
@@ -49,10 +50,6 @@ def heal(project: Project, code: str = TWICE) -> None:
 
 
 # One chunk kills the child --------------------------------------------------------------------------------------------
-KILLS_CHILD = TWICE.replace(
-    "def run(df):\n",
-    'import os\n\n\ndef run(df):\n    if os.environ["dataid"] == "4":\n        os.kill(os.getpid(), 9)\n',
-)
 # By a value in the data, in the midst of a Spark job that all chunks share.
 KILLS_JVM = """\
 import os
@@ -74,17 +71,11 @@ def run(df):
 """
 
 
-KILLERS = [pytest.param(KILLS_JVM, "chunks_per_job: 4", 4, id="chunks_per_job")]
 EVERY_FAULT = "DATAFLOW_EVERY_FAULT" in os.environ  # `make faults`
-if EVERY_FAULT:
-    KILLERS.append(pytest.param(KILLS_CHILD, "at_once: 2", 2, id="at_once"))
 
 
-@pytest.mark.parametrize(("code", "settings", "together"), KILLERS)
-def test_the_chunk_that_kills_spark_is_found_and_nobody_else_is_blamed(
-    sqlite_project: Project, code: str, settings: str, together: int
-) -> None:
-    project = pipeline(sqlite_project, code, settings=settings)
+def test_the_chunk_that_kills_spark_is_found_and_nobody_else_is_blamed(sqlite_project: Project) -> None:
+    project = pipeline(sqlite_project, KILLS_JVM, settings=TOGETHER.format(4))
     done = drain(project)
     assert done.returncode != 0
     assert states(project) == {"1": "COMPLETE", "2": "COMPLETE", "3": "COMPLETE", "4": "FAILED"}, done.stderr
@@ -92,7 +83,7 @@ def test_the_chunk_that_kills_spark_is_found_and_nobody_else_is_blamed(
     assert column(project, "attempts") == {"1": 1, "2": 1, "3": 1, "4": 1}
     given_back, *deaths = messages(project, "4")
     assert given_back == (
-        f"the Spark child was killed by signal 9 while it worked on {together} chunks; each is tried again alone"
+        "the Spark child was killed by signal 9 while it worked on 4 chunks; each is tried again alone"
     )
     assert [told.partition(";")[0] for told in deaths] == ["it was killed by signal 9"] * 3, deaths
     assert "died 3 times in a row" in deaths[-1]
@@ -104,7 +95,7 @@ def test_the_chunk_that_kills_spark_is_found_and_nobody_else_is_blamed(
 
 
 # It never ends --------------------------------------------------------------------------------------------------------
-# The first two chunks print at the same time; then the second one goes on for ever.
+# The second one goes on for ever.
 HANGS = """\
 import os
 import time
@@ -115,23 +106,15 @@ from pyspark.sql import functions as F
 def run(df):
     dataid = os.environ["dataid"]
     for number in range(1, 21):
-        if dataid in "12":
-            meet(f"{dataid}.{number}", f"{3 - int(dataid)}.{number}")
         print("chunk", dataid, "line", number)
     while dataid == "2":
         time.sleep(0.1)
     return df.withColumn("twice", F.col("amount") * 2)
-
-
-def meet(mine, other):
-    open(mine, "w").close()
-    while not os.path.exists(other):
-        time.sleep(0.002)
 """
 
 
 def test_a_chunk_that_never_ends_is_ended_alone_and_every_chunk_has_its_own_output(sqlite_project: Project) -> None:
-    project = pipeline(sqlite_project, HANGS, settings="at_once: 2\n    timeout: 20s")
+    project = pipeline(sqlite_project, HANGS, settings="timeout: 20s")
     done = drain(project)
     assert done.returncode == 1, done.stderr
     assert states(project) == {"1": "COMPLETE", "2": "FAILED", "3": "COMPLETE", "4": "COMPLETE"}
@@ -149,10 +132,10 @@ def test_a_chunk_that_never_ends_is_ended_alone_and_every_chunk_has_its_own_outp
 
 # A person wants one of them ended -------------------------------------------------------------------------------------
 def test_an_abort_fails_the_one_that_was_meant_and_the_others_of_the_child_run_again(sqlite_project: Project) -> None:
-    project = pipeline(sqlite_project, SLEEPS, settings="at_once: 2\n    retries: {max: 5, backoff: 0.1s}")
+    project = pipeline(sqlite_project, SLEEPS, settings=f"{TOGETHER.format(2)}\n    retries: {{max: 5, backoff: 0.1s}}")
     sleep = project.write("sleep", "")
     with draining(project) as runner:
-        wait_until_asleep(project, runner, 2)
+        wait_until_asleep(project, runner)
         assert states(project) == {"1": "RUNNING", "2": "RUNNING", "3": "PENDING", "4": "PENDING"}
         done = project.dataflow("abort", SLUG, "1", "--wait", "60")
         assert done.returncode == 0, done.stderr
@@ -173,7 +156,7 @@ def test_an_abort_fails_the_one_that_was_meant_and_the_others_of_the_child_run_a
 
 # The runner is told to stop, or loses a lease -------------------------------------------------------------------------
 def test_a_runner_that_is_stopped_or_loses_a_lease_gives_back_what_it_has(sqlite_project: Project) -> None:
-    project = pipeline(sqlite_project, SLEEPS, settings="at_once: 3\n    lease: 6s")
+    project = pipeline(sqlite_project, SLEEPS, settings=f"{TOGETHER.format(3)}\n    lease: 6s")
     sleep = project.write("sleep", "")
 
     with draining(project) as runner:  # told to stop: all is handed back
@@ -300,7 +283,7 @@ def run(df):
 
 
 def test_however_the_code_ends_it_is_told_in_a_sentence_and_resubmit_heals(sqlite_project: Project) -> None:
-    project = pipeline(sqlite_project, ENDS, chunks=9, settings="at_once: 1")
+    project = pipeline(sqlite_project, ENDS, chunks=9, settings="")
     done = drain(project)
     assert done.returncode == 1, done.stderr
     told = {dataid: messages(project, dataid) for dataid in states(project)}

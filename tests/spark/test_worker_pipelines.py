@@ -29,7 +29,7 @@ cat "$totals_location" > "$loaded_location"
 
 def extract_add_up_load(project: Project) -> None:
     """A script makes the orders, Spark adds them up, a script loads the totals."""
-    text = PROJECT.format(chunks=len(CHUNKS), path='"totals/{{dataid}}.csv"', settings="at_once: 1")
+    text = PROJECT.format(chunks=len(CHUNKS), path='"totals/{{dataid}}.csv"', settings="")
     text = text.replace("pipelines:\n", '  loaded: {path: "loaded/{dataid}.csv"}\npipelines:\n')
     project.write(STEP, ASKS)
     project.script("jobs/extract.sh", EXTRACT)

@@ -42,6 +42,8 @@ from pyspark.sql import functions as F
 def run(df):
     return df.withColumn("twice", F.col("amount") * 2)
 """
+# So many chunks in one task of the child: of a Spark job, if the code lets them share one.
+TOGETHER = "rowwise: true\n    chunks_per_job: {}"
 # As long as there is a file `sleep`.
 SLEEPS = """\
 import os
@@ -59,7 +61,7 @@ def run(df):
 
 
 def pipeline(
-    project: Project, code: str = TWICE, *, chunks: int = 4, path: str = "totals.csv", settings: str = "at_once: 2"
+    project: Project, code: str = TWICE, *, chunks: int = 4, path: str = "totals.csv", settings: str = ""
 ) -> Project:
     """The pipeline `add_up` with one transformation; `amount` is the chunk's number and ten times it."""
     project.apply(PROJECT.format(chunks=chunks, path=path, settings=settings))
@@ -156,7 +158,7 @@ def gone(pid: int) -> bool:
     return True
 
 
-def wait_until_asleep(project: Project, runner: "subprocess.Popen[str]", number: int = 3) -> None:
+def wait_until_asleep(project: Project, runner: "subprocess.Popen[str]", number: int = 1) -> None:
     """Until so many runs are inside their transformations."""
 
     def asleep() -> bool:

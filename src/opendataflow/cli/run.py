@@ -34,7 +34,7 @@ def run(
     ] = None,
     grace: Annotated[float, typer.Option(help="After SIGTERM, seconds in which what runs may finish.", min=0.0)] = 0.0,
     at_once: Annotated[
-        int | None, typer.Option(help="Chunks that a pipeline's Spark works on at the same time.", min=1, max=64)
+        int | None, typer.Option(help="Ignored: the chunks of a pipeline run one at a time.", min=1, max=64)
     ] = None,
     profile: Annotated[bool, typer.Option("--profile", help="Keep rows and time of each transformation.")] = False,
     explain: Annotated[
@@ -54,7 +54,7 @@ def run(
     """Run a job on the lowest dataid whose inputs are ready, or on the one given; a stream until it is stopped.
 
     Examples: dataflow run load_orders;  dataflow run load_orders --drain -- --batch 1000;
-    dataflow run extract --drain --slots 10;  dataflow run clean_flights --drain --at-once 4;
+    dataflow run extract --drain --slots 10;  dataflow run clean_flights --drain;
     dataflow run leads --stream sample.csv --dry-run
     """
     if wait != wait:  # noqa: PLR0124  NaN would wait for ever
@@ -72,7 +72,7 @@ def run(
     script_args = list(args or []) + list(ctx.args)
     if slots is not None:
         if at_once is not None or profile or explain:
-            raise UsageError("--slots is for scripts; a pipeline works on several chunks with --at-once")
+            raise UsageError("--slots is for scripts; the chunks of a pipeline run one at a time")
         return _drain_in_slots(job, script_args, slots=slots, grace=grace, wait=wait, as_json=as_json)
     asked = {"at-once": at_once, "profile": profile or None, "explain": explain or None}
     given = {name.replace("-", "_"): value for name, value in asked.items() if value is not None}
