@@ -13,6 +13,7 @@ import json
 import os
 from typing import Any, NamedTuple
 
+from opendataflow.domain.variables import STORE, is_platform_variable, named_variables, why_refused
 from opendataflow.errors import ConfigurationError
 
 PROJECT_FILE = "project.yml"
@@ -89,7 +90,8 @@ def get_address(*starts: str, passkey: str | None = None, remember: bool = True)
         store = _store_of_managed(home, managed)
     if not store:
         properties = _properties_of(home, known)
-        store = _store_of(properties, passkey) if properties is not None else expand(environments[environment])
+        declared = environments[environment]
+        store = _store_of(properties, passkey) if properties is not None else expand(declared, allowed=STORE)
     work, told = os.path.join(home, ".dataflow"), known.get("openlineage")
     openlineage = {name: expand(value) for name, value in told.items()} if told else None
     folder = environ.get("DATAFLOW_STREAMS") or expand(known.get("streams", {}).get(environment, ""))
@@ -154,10 +156,16 @@ def absolute_store(url: str, folder: str) -> str:
     return url
 
 
-def expand(text: str) -> str:
-    """Replace ${NAME} and ${NAME:-default} from the environment, or raise ConfigurationError for a missing one."""
+def expand(text: str, *, allowed: str = "") -> str:
+    """Replace ${NAME} and ${NAME:-default} from the environment, or raise ConfigurationError for a missing one.
+
+    OpenDataFlow's own secrets are refused, except the variable `allowed`.
+    """
     if "${" not in text:
         return text
+    for one in named_variables(text):
+        if one != allowed and is_platform_variable(one):
+            raise ConfigurationError(why_refused(one))
     head, _, rest = text.partition("${")
     name, closed, tail = rest.partition("}")
     if not closed:
@@ -168,7 +176,7 @@ def expand(text: str) -> str:
         if not has_default:
             raise ConfigurationError(f"the environment variable {name} is not set, and project.yml asks for it")
         value = default
-    return head + value + expand(tail)
+    return head + value + expand(tail, allowed=allowed)
 
 
 def _known_addresses(home: str, *, remember: bool = True) -> dict[str, Any]:

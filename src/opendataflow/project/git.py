@@ -9,6 +9,8 @@ import json
 import os
 from typing import Any, NamedTuple
 
+from opendataflow.domain.variables import without_platform_variables
+
 MARKER = os.path.join(".dataflow", "version.json")
 _SECONDS = 10.0
 
@@ -72,7 +74,7 @@ def _git(folder: str, *args: str) -> str | None:
     import subprocess
 
     # Asking must not change the repository: no lock for a refreshed index.
-    env = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+    env = {**without_platform_variables(os.environ), "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
     try:
         done = subprocess.run(
             ["git", "-C", folder, *args],

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from opendataflow.domain.variables import without_platform_variables
 from opendataflow.errors import DataflowError
 from opendataflow.project.git_address import Remote, masked
 
@@ -183,11 +184,8 @@ class Repository:
             shutil.rmtree(files, ignore_errors=True)
 
     def _environment(self) -> dict[str, str]:
-        own = {
-            name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name.startswith(_KEPT)
-        }
-        for name in ("DATAFLOW_PASSKEY", "PASSKEY", "DATAFLOW_PASSKEY_FILE", "DATAFLOW_GIT_TOKEN", "DATAFLOW_STORE"):
-            own.pop(name, None)
+        kept = without_platform_variables(os.environ)
+        own = {name: value for name, value in kept.items() if not name.startswith("GIT_") or name.startswith(_KEPT)}
         allowed = {"https": "https", "http": "http", "ssh": "ssh", "file": "file"}[self._remote.protocol]
         return {
             **own, "GIT_ALLOW_PROTOCOL": allowed, "GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1",
