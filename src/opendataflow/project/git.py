@@ -10,6 +10,7 @@ import os
 from typing import Any, NamedTuple
 
 from opendataflow.domain.variables import without_platform_variables
+from opendataflow.private_files import make_folder, opener
 
 MARKER = os.path.join(".dataflow", "version.json")
 _SECONDS = 10.0
@@ -53,8 +54,8 @@ def base_of(home: str) -> str:
 
 def write_marker(home: str, managed: Managed) -> None:
     path = os.path.join(home, MARKER)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w", encoding="utf-8") as file:
+    make_folder(os.path.dirname(path))
+    with open(path, "w", encoding="utf-8", opener=opener) as file:
         json.dump(managed._asdict(), file)
 
 
