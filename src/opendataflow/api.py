@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from opendataflow.domain.chunk import ChunkStatus
 from opendataflow.domain.dataset import Dataset, is_below
 from opendataflow.domain.questions import CODES, Question
+from opendataflow.domain.variables import STORE
 from opendataflow.errors import ConfigurationError, Refused, UsageError
 from opendataflow.project.address import Address, absolute_store, expand, find_project_folder, get_address
 from opendataflow.store.loop import LoopStore
@@ -212,7 +213,7 @@ def _address(path: str, environment: str | None, store: str | None) -> Address:
     environment = environment or os.environ.get("DATAFLOW_ENV") or known["first"]
     if environment not in stores:
         raise ConfigurationError(f"there is no environment {environment!r}; {home}/project.yml has {', '.join(stores)}")
-    url = store or os.environ.get("DATAFLOW_STORE") or expand(stores[environment])
+    url = store or os.environ.get("DATAFLOW_STORE") or expand(stores[environment], allowed=STORE)
     project = os.environ.get("DATAFLOW_PROJECT") or known["project"]
     return Address(absolute_store(url, home), environment, project, home, os.path.join(home, ".dataflow"))
 

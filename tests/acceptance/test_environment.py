@@ -132,8 +132,9 @@ def test_stale_variables_of_the_parent_do_not_reach_the_script(sqlite_project: P
 def test_a_nested_runjob_sees_nothing_of_the_outer_jobs_datasets(project: Project) -> None:
     inner = project.script("inner.sh", 'env -0 > "$PWD/seen_inner"; touch "$small_location"')
     outer = project.script("outer.sh", f'env -0 > "$PWD/seen_outer"; touch "$big_location"; exec {RUNJOB} {inner}')
+    # A script does not get DATAFLOW_STORE: what it starts finds the store by project.yml.
     project.apply(
-        "name: Nested\nenvironments: {dev: {root: data}}\n"
+        f"name: Nested\nenvironments: {{dev: {{root: data, store: '{project.store}'}}}}\n"
         "datasets:\n  my-src: {hostname: outer-host, partitions: {shards: 7..7}}\n"
         "  big: {path: 'big/{dataid}'}\n  small: {path: 'small/{dataid}', partitions: {shards: 3..3}}\n"
         "jobs: {outer: {inputs: [my-src], outputs: [big]}, inner: {outputs: [small]}}\n"
@@ -164,6 +165,48 @@ def test_the_passkey_does_not_reach_the_script_however_it_was_given(sqlite_proje
         assert got["orders_password"] == PASSWORD
         assert not any("PASSKEY" in name for name in got)
         assert not any(PASSKEY in value for value in got.values())
+
+
+def test_neither_the_stores_address_nor_tokens_reach_the_script(project: Project) -> None:
+    script = one_job(project, 'env -0 > "$PWD/seen"')
+    given = dict.fromkeys(("DATAFLOW_GIT_TOKEN", "DATAFLOW_STREAM_TOKEN", "DATAFLOW_HOOK_SECRET", "PASSKEY"), PASSKEY)
+    for command in ((script,), ("--drain", script)):
+        project.sql("UPDATE job_status SET status = 'RESUBMIT'")
+        done = project.runjob(*command, env={**given, "DATAFLOW_ENV": "dev", "HOOK_TOKEN": "theirs"})
+        assert done.returncode == 0, done.stderr
+        got = seen(project.folder / "seen")
+        assert not got.keys() & {*given, "DATAFLOW_STORE"}
+        assert not [name for name, value in got.items() if value in (PASSKEY, project.store)]
+        assert (got["DATAFLOW_ENV"], got["HOOK_TOKEN"]) == ("dev", "theirs")
+        assert got["DATAFLOW_TOKEN"] == got["DATAFLOW_RUN_ID"]
+
+
+def test_the_passkey_cannot_be_registered_as_a_host(sqlite_project: Project) -> None:
+    text = "name: x\nenvironments: {dev: {}}\ndatasets:\n  a:\n    hostname: ${DATAFLOW_PASSKEY:-x}\n"
+    sqlite_project.write("project.yml", text)
+    for command in ("apply", "check-project"):
+        done = sqlite_project.dataflow(command, env={"DATAFLOW_PASSKEY": PASSKEY})
+        assert done.returncode == 2, done.stderr
+        told = done.stdout + done.stderr
+        assert "project.yml:5: datasets.a.hostname: DATAFLOW_PASSKEY is reserved" in told
+        assert PASSKEY not in told
+
+
+def test_a_table_whose_address_is_registered_as_the_passkey_is_not_opened(sqlite_project: Project) -> None:
+    project = sqlite_project
+    project.apply(
+        "name: x\nenvironments: {dev: {root: data}}\n"
+        "datasets:\n  a: {url_env: CRM_URL, table: t, partitions: {values: [x]}}\n  b: {path: 'b/{dataid}'}\n"
+        "jobs: {load: {inputs: [a], outputs: [b]}}\n"
+    )
+    project.sql("INSERT INTO datastatus (datasetid, dataid, status) VALUES ('a', 'x', 'READY')")
+    project.sql("UPDATE dataset SET definition = replace(definition, 'CRM_URL', 'DATAFLOW_PASSKEY')")
+    script = project.script("load.sh", 'env > seen; touch "$b_location"')
+    done = project.runjob(script, env={"DATAFLOW_PASSKEY": f"postgresql://{PASSKEY}/x"})
+    assert done.returncode == 2
+    assert "dataset a: url_env: DATAFLOW_PASSKEY is reserved" in done.stderr
+    assert PASSKEY not in done.stderr
+    assert not (project.folder / "seen").exists()
 
 
 def test_a_wrong_or_missing_passkey_exits_2_before_anything_is_claimed(project: Project) -> None:

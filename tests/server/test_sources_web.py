@@ -152,6 +152,7 @@ def test_what_project_yml_declares_is_read_only_and_what_it_leaves_open_is_not(s
         ({"table": "t"}, "has a `table`, but no `url` of its database"),
         ({"url": "sqlite:///x.db", "table": "t", "partitions": "dayly:2025-01-01"}, "did you mean 'daily'?"),
         ({"url": "${DATAFLOW_PASSKEY}"}, "a bound value is taken as it is"),
+        ({"url_env": "DATAFLOW_PASSKEY", "table": "t"}, "DATAFLOW_PASSKEY is reserved for OpenDataFlow's own secrets"),
         ({"tabel": "t"}, "tabel: cannot be bound; did you mean `table`?"),
         ({"path": "x\x00.csv"}, "holds a character that no store can keep"),
         ({"checks": "[]"}, "checks: cannot be bound"),

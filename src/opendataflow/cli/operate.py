@@ -282,7 +282,9 @@ def clean(
 
 
 def doctor(as_json: Json = False) -> int:
-    """Look at everything a run needs, and say what would mend what is wrong; exit 1 if something is. Changes nothing.
+    """Look at everything a run needs, and say what would fix what is wrong; exit 1 if something is.
+
+    It changes one thing: what others can read of the state, logs and streams is closed to them, and reported.
 
     Example: dataflow doctor
     """

@@ -7,6 +7,7 @@ import zlib
 from dataclasses import dataclass
 
 from opendataflow.intake.entry import Head
+from opendataflow.private_files import opener
 
 _DIGEST = 16
 _PACKED = struct.Struct(">QQ16s")  # bytes and not tuples: there may be millions of them
@@ -56,7 +57,7 @@ class Keys:
         body = b"".join(self._segment)
         rest = _HEAD.pack(_MARK, 0, size, last_at)[8:] + body
         try:
-            with open(f"{path}.{os.getpid()}", "wb") as file:
+            with open(f"{path}.{os.getpid()}", "wb", opener=opener) as file:
                 file.write(_MARK + struct.pack(">I", zlib.crc32(rest)) + rest)
             os.replace(f"{path}.{os.getpid()}", path)
         except OSError:

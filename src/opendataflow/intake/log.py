@@ -28,6 +28,7 @@ from opendataflow.intake.segments import (
     log_folder,
     segment_path,
 )
+from opendataflow.private_files import make_folder
 
 SEGMENT_BYTES = 16 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -311,7 +312,7 @@ class IntakeLog:
         self._end = end
 
     def _make_folder(self) -> None:
-        os.makedirs(self.log, mode=0o700, exist_ok=True)
+        make_folder(self.log)
         for folder in (self.log, os.path.dirname(self.log), os.path.dirname(os.path.dirname(self.log))):
             _sync_folder(folder)
 

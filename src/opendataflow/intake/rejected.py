@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
+from opendataflow.private_files import opener
+
 FILE = "rejected.ndjson"  # in the stream's folder
 
 
@@ -61,7 +63,7 @@ def read_lines(path: str) -> Iterator[Any]:
 def append_lines(path: str, values: Sequence[Any]) -> None:
     """Append them, durable when it returns."""
     text = "".join(f"{json.dumps(value, ensure_ascii=False)}\n" for value in values)
-    with open(path, "a", encoding="utf-8", errors="replace") as file:
+    with open(path, "a", encoding="utf-8", errors="replace", opener=opener) as file:
         if file.tell() and not _ends_with_break(path):
             file.write("\n")  # a line that was torn stays alone
         file.write(text)

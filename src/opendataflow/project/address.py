@@ -9,11 +9,14 @@ A folder that holds one version of a git project shares all of this with the oth
 state, the logs and the streams are.
 """
 
+import contextlib
 import json
 import os
 from typing import Any, NamedTuple
 
+from opendataflow.domain.variables import STORE, is_platform_variable, named_variables, why_refused
 from opendataflow.errors import ConfigurationError
+from opendataflow.private_files import OWN_FOLDER, close_to_others, make_folder
 
 PROJECT_FILE = "project.yml"
 PROPERTIES_FILE = "dataflow.properties"
@@ -58,8 +61,16 @@ def get_address(*starts: str, passkey: str | None = None, remember: bool = True)
     """Where the state is, for a command started at one of these folders, or raise ConfigurationError.
 
     The passkey opens the password of a dataflow.properties; without one it is the environment's. With `remember`, what
-    project.yml says is kept for the next call.
+    project.yml says is kept for the next call, and the work folder is closed to others if it was open.
     """
+    found = _find_address(starts, passkey, remember=remember)
+    if remember and os.path.basename(found.work) == OWN_FOLDER:
+        with contextlib.suppress(OSError):  # not there yet, or somebody else's: `dataflow doctor` reports it
+            close_to_others(found.work)
+    return found
+
+
+def _find_address(starts: tuple[str, ...], passkey: str | None, *, remember: bool) -> Address:
     environ = os.environ
     home = find_project_folder(*starts)
     store, environment = environ.get("DATAFLOW_STORE"), environ.get("DATAFLOW_ENV")
@@ -73,7 +84,7 @@ def get_address(*starts: str, passkey: str | None = None, remember: bool = True)
                 "found no project.yml in this folder or above, and DATAFLOW_STORE is not set; "
                 "go to a project's folder (`dataflow init DIR` makes one), or set DATAFLOW_STORE to the store's address"
             )
-        work = environ.get("DATAFLOW_HOME") or os.path.join(os.path.expanduser("~"), ".dataflow")
+        work = environ.get("DATAFLOW_HOME") or os.path.join(os.path.expanduser("~"), OWN_FOLDER)
         folder = os.path.abspath(environ["DATAFLOW_STREAMS"]) if environ.get("DATAFLOW_STREAMS") else ""
         return Address(absolute_store(store, os.getcwd()), environment, project, None, work, streams=folder)
     known = _known_addresses(home, remember=remember)
@@ -89,8 +100,9 @@ def get_address(*starts: str, passkey: str | None = None, remember: bool = True)
         store = _store_of_managed(home, managed)
     if not store:
         properties = _properties_of(home, known)
-        store = _store_of(properties, passkey) if properties is not None else expand(environments[environment])
-    work, told = os.path.join(home, ".dataflow"), known.get("openlineage")
+        declared = environments[environment]
+        store = _store_of(properties, passkey) if properties is not None else expand(declared, allowed=STORE)
+    work, told = os.path.join(home, OWN_FOLDER), known.get("openlineage")
     openlineage = {name: expand(value) for name, value in told.items()} if told else None
     folder = environ.get("DATAFLOW_STREAMS") or expand(known.get("streams", {}).get(environment, ""))
     folder = os.path.join(home, os.path.expanduser(folder)) if folder else ""
@@ -154,10 +166,16 @@ def absolute_store(url: str, folder: str) -> str:
     return url
 
 
-def expand(text: str) -> str:
-    """Replace ${NAME} and ${NAME:-default} from the environment, or raise ConfigurationError for a missing one."""
+def expand(text: str, *, allowed: str = "") -> str:
+    """Replace ${NAME} and ${NAME:-default} from the environment, or raise ConfigurationError for a missing one.
+
+    OpenDataFlow's own secrets are refused, except the variable `allowed`.
+    """
     if "${" not in text:
         return text
+    for one in named_variables(text):
+        if one != allowed and is_platform_variable(one):
+            raise ConfigurationError(why_refused(one))
     head, _, rest = text.partition("${")
     name, closed, tail = rest.partition("}")
     if not closed:
@@ -168,13 +186,13 @@ def expand(text: str) -> str:
         if not has_default:
             raise ConfigurationError(f"the environment variable {name} is not set, and project.yml asks for it")
         value = default
-    return head + value + expand(tail)
+    return head + value + expand(tail, allowed=allowed)
 
 
 def _known_addresses(home: str, *, remember: bool = True) -> dict[str, Any]:
     seen = os.stat(os.path.join(home, PROJECT_FILE))
     stamp = [seen.st_size, seen.st_mtime_ns]
-    cache = os.path.join(home, ".dataflow", "address.json")
+    cache = os.path.join(home, OWN_FOLDER, "address.json")
     # Whether project.yml is silent about stores matters only where a properties file could speak instead.
     asks_silence = _properties_beside(home) is not None
     try:
@@ -197,7 +215,7 @@ def _known_addresses(home: str, *, remember: bool = True) -> dict[str, Any]:
     if not remember:
         return known
     try:
-        os.makedirs(os.path.dirname(cache), exist_ok=True)
+        make_folder(os.path.dirname(cache))
         handle = os.open(f"{cache}.{os.getpid()}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(handle, "w", encoding="utf-8") as file:
             json.dump(known, file)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from opendataflow.domain.variables import is_platform_variable, why_refused
 from opendataflow.errors import ConfigurationError, UsageError
 from opendataflow.project.secrets import encrypt, get_passkey, is_encrypted
 from opendataflow.project.source import Source, suggestion
@@ -68,6 +69,8 @@ def _read(field: str, value: Any) -> Any:
     raw = json.dumps(value, ensure_ascii=False, default=str)
     if "\\u0000" in raw or raw.encode(errors="replace") != raw.encode(errors="surrogatepass"):
         raise UsageError(f"{field}: holds a character that no store can keep")
+    if field == "url_env" and is_platform_variable(text):
+        raise UsageError(f"{field}: {why_refused(text)}")
     if "${" in text:
         raise UsageError(f"{field}: a bound value is taken as it is; `url_env` names a variable that holds an address")
     if field in _STRUCTURED and isinstance(value, str):

@@ -9,6 +9,9 @@ import json
 import os
 from typing import Any, NamedTuple
 
+from opendataflow.domain.variables import without_platform_variables
+from opendataflow.private_files import make_folder, opener
+
 MARKER = os.path.join(".dataflow", "version.json")
 _SECONDS = 10.0
 
@@ -51,8 +54,8 @@ def base_of(home: str) -> str:
 
 def write_marker(home: str, managed: Managed) -> None:
     path = os.path.join(home, MARKER)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w", encoding="utf-8") as file:
+    make_folder(os.path.dirname(path))
+    with open(path, "w", encoding="utf-8", opener=opener) as file:
         json.dump(managed._asdict(), file)
 
 
@@ -72,7 +75,7 @@ def _git(folder: str, *args: str) -> str | None:
     import subprocess
 
     # Asking must not change the repository: no lock for a refreshed index.
-    env = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+    env = {**without_platform_variables(os.environ), "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
     try:
         done = subprocess.run(
             ["git", "-C", folder, *args],

@@ -17,7 +17,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from opendataflow.domain.variables import without_platform_variables
 from opendataflow.errors import DataflowError
+from opendataflow.private_files import FOLDER, OTHERS, make_folder
 from opendataflow.project.git_address import Remote, masked
 
 FETCH_SECONDS = 1800.0
@@ -141,7 +143,8 @@ class Repository:
 
     def export(self, commit: str, folder: str, beat: Beat) -> None:
         """The files of the commit into a new folder, without git's own."""
-        os.makedirs(folder)
+        make_folder(os.path.dirname(folder))
+        os.mkdir(folder, FOLDER)
         with tempfile.TemporaryDirectory(prefix="index-", dir=self.folder) as beside:
             env = {"GIT_INDEX_FILE": os.path.join(beside, "index")}
             self._run(["-C", self.folder, "read-tree", commit], beat, LOCAL_SECONDS, env=env)
@@ -183,11 +186,8 @@ class Repository:
             shutil.rmtree(files, ignore_errors=True)
 
     def _environment(self) -> dict[str, str]:
-        own = {
-            name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name.startswith(_KEPT)
-        }
-        for name in ("DATAFLOW_PASSKEY", "PASSKEY", "DATAFLOW_PASSKEY_FILE", "DATAFLOW_GIT_TOKEN", "DATAFLOW_STORE"):
-            own.pop(name, None)
+        kept = without_platform_variables(os.environ)
+        own = {name: value for name, value in kept.items() if not name.startswith("GIT_") or name.startswith(_KEPT)}
         allowed = {"https": "https", "http": "http", "ssh": "ssh", "file": "file"}[self._remote.protocol]
         return {
             **own, "GIT_ALLOW_PROTOCOL": allowed, "GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1",
@@ -203,7 +203,7 @@ class Repository:
         try:
             process = subprocess.Popen(
                 ["git", *told, *args], env={**self._environment(), **(env or {})}, stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, umask=OTHERS,
             )  # fmt: skip
         except FileNotFoundError:
             raise GitFailed("there is no git command on this machine; install git") from None

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, Field, field_validator, model_va
 
 from opendataflow.domain.partitions import SCHEMES, check_scheme
 from opendataflow.domain.tables import REPLACE_TABLE
+from opendataflow.domain.variables import is_platform_variable, why_refused
 from opendataflow.errors import UsageError
 from opendataflow.project.check_schema import ArrivalEntry, CheckEntry
 from opendataflow.project.job_schema import InputEntry, JobEntry, PipelineEntry
@@ -58,7 +59,7 @@ def _is_whole(credential: str) -> bool:
 def with_variable(entry: dict[str, Any]) -> dict[str, Any]:
     """The entry of a dataset with `url: ${NAME}` as `url_env: NAME`: what the variable holds is never written down."""
     whole = _ONE_VARIABLE.fullmatch(entry["url"].strip()) if isinstance(entry.get("url"), str) else None
-    if whole is None or "url_env" in entry:
+    if whole is None or "url_env" in entry or is_platform_variable(whole[1]):
         return entry
     return {("url_env" if key == "url" else key): whole[1] if key == "url" else value for key, value in entry.items()}
 
@@ -192,6 +193,8 @@ class DatasetEntry(_Strict):
         if name is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             # What stands there may be the address itself: it is not shown.
             raise ValueError("is not the name of an environment variable, like DATABASE_URL")
+        if name is not None and is_platform_variable(name):
+            raise ValueError(why_refused(name))
         return name
 
     @model_validator(mode="after")

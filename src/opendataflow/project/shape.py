@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
+from opendataflow.domain.variables import STORE, is_platform_variable, named_variables, why_refused
 from opendataflow.errors import ConfigurationError
 from opendataflow.project.notify_schema import LONG, SHORT
 from opendataflow.project.problems import Problems
@@ -33,6 +34,7 @@ def read_project(folder: str) -> tuple[Source, ProjectFile]:
     wanted = ("name", "environments", "openlineage")
     data: dict[str, Any] = {key: source.data[key] for key in wanted if key in source.data}
     problems = Problems(source.file)
+    _refuse_platform_variables(source, data, problems)
     project = _Sieve(source, data, "", problems).run()
     if problems or project is None:
         raise ConfigurationError(problems.text())
@@ -48,6 +50,7 @@ def read_shape(folder: str, environment: str, *, text: str | None = None, bound:
     source = Source(folder, text)
     source.bound = {key: frozenset(fields) for key, fields in (bound or {}).items()}
     problems = Problems(source.file)
+    _refuse_platform_variables(source, source.data, problems)
     sieve = _Sieve(source, {}, environment, problems)
     sieve.data = _as_in(source, environment, sieve, bound or {})
     project = sieve.run()
@@ -111,6 +114,18 @@ class _Sieve:
         else:
             return False
         return True
+
+
+def _refuse_platform_variables(source: Source, value: Any, problems: Problems, at: Path = ()) -> None:
+    """A problem for each ${NAME} of OpenDataFlow's own secrets, anywhere; a store may be ${DATAFLOW_STORE}."""
+    if isinstance(value, str):
+        is_store = len(at) == 3 and at[0] == "environments" and at[2] == "store"
+        for name in named_variables(value) if "${" in value else ():
+            if is_platform_variable(name) and not (is_store and name == STORE):
+                problems.add(str(source.error(at, why_refused(name))))
+    elif isinstance(value, dict | list):
+        for key, one in value.items() if isinstance(value, dict) else enumerate(value):
+            _refuse_platform_variables(source, one, problems, (*at, key))
 
 
 def _last_first(place: Path) -> int:

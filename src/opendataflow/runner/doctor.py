@@ -1,4 +1,7 @@
-"""`dataflow doctor`: look at everything that a run needs, and say what would mend what is wrong. Changes nothing."""
+"""`dataflow doctor`: look at everything that a run needs, and say what would fix what is wrong.
+
+It changes nothing but the modes of our own files that others can read.
+"""
 
 import json
 import os
@@ -14,6 +17,7 @@ from opendataflow.domain.words import number_of
 from opendataflow.errors import DataflowError
 from opendataflow.project.address import Address, get_address
 from opendataflow.runner import machine
+from opendataflow.runner.close_files import close_files
 from opendataflow.runner.machine import OK, PROBLEM, WARNING, Finding, some
 from opendataflow.runner.session import own_name
 from opendataflow.store import open_store
@@ -30,9 +34,11 @@ def examine(folder: str) -> Iterator[Finding]:
     yield machine.python()
     address = wanted = None
     try:
-        address = get_address(folder)
+        address = get_address(folder, remember=False)
     except DataflowError as error:
         yield Finding("project", PROBLEM, str(error))
+    if address is not None:
+        yield from close_files(address)  # before anything opens the store, which would do some of it silently
     if address is not None and address.home is not None:
         try:
             wanted = _declared(address)

@@ -8,13 +8,13 @@ from opendataflow.domain.chunk import ChunkKey
 from opendataflow.domain.dataset import DESCRIPTOR_FIELDS, VARIABLE_SUFFIXES, Dataset, variable_prefix
 from opendataflow.domain.job import Job
 from opendataflow.domain.run import Claim, Owner
+from opendataflow.domain.variables import is_platform_variable, why_refused, without_platform_variables
 from opendataflow.errors import ConfigurationError
 
 _OURS = (
     "dataid", "jobid", "DATAFLOW_RUN_ID", "DATAFLOW_ATTEMPT", "DATAFLOW_TOKEN", "DATAFLOW_STORE_ID", "DATAFLOW_GUARD",
 )  # fmt: skip
-_SECRET = ("DATAFLOW_PASSKEY", "PASSKEY", "DATAFLOW_PASSKEY_FILE", "DATAFLOW_NEW_PASSKEY", "DATAFLOW_FAULT_POINT")
-
+_FAULTS = "DATAFLOW_FAULT_POINT"
 
 _prefix = functools.lru_cache(maxsize=1024)(variable_prefix)
 
@@ -39,8 +39,8 @@ def common_environment(
     parent: Mapping[str, str], *, job: Job, store_id: str, passwords: Mapping[tuple[str, str], str]
 ) -> dict[str, str]:
     """The part that is the same for every run of the job from one process."""
-    env = dict(parent)
-    for name in (*_OURS, *_SECRET):
+    env = without_platform_variables(parent)
+    for name in (*_OURS, _FAULTS):
         env.pop(name, None)
     prefixes = {variable_prefix(link.dataset.datasetid) for link in job.links} | _earlier_prefixes(parent)
     for prefix in prefixes:
@@ -170,12 +170,14 @@ def find_passwords(datasets: Iterable[Dataset]) -> dict[tuple[str, str], str]:
 
 
 def _address_variable(dataset: Dataset) -> str | None:
-    """The variable that holds the address of the dataset's database."""
+    """The variable that holds the address of the dataset's database; ConfigurationError for one of OpenDataFlow's."""
     if dataset.definition is None or '"url_env"' not in dataset.definition:
         return None
     import json
 
     name = json.loads(dataset.definition).get("url_env")
+    if name and is_platform_variable(str(name)):
+        raise ConfigurationError(f"dataset {dataset.datasetid}: url_env: {why_refused(str(name))}")
     return str(name) if name else None
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from opendataflow.domain.registration import Registration
+from opendataflow.domain.variables import without_platform_variables
 from opendataflow.errors import ConfigurationError
 from opendataflow.project.address import PROJECT_FILE
 from opendataflow.project.check import ERROR, Problem, check_project
@@ -31,8 +32,6 @@ from opendataflow.store.sources import bindings_of
 SUBMODULE, LINK = "160000", "120000"
 UNIT_TEST_SECONDS = 3600.0
 _LFS = b"version https://git-lfs.github.com/spec/"
-_SECRET = ("DATAFLOW_STORE", "DATAFLOW_PASSKEY", "PASSKEY", "DATAFLOW_PASSKEY_FILE", "DATAFLOW_NEW_PASSKEY",
-           "DATAFLOW_GIT_TOKEN", "DATAFLOW_PROJECT")  # fmt: skip
 _PR_SET_PDEATHSIG = 1
 
 Beat = Callable[[str], None]
@@ -167,7 +166,8 @@ def _has_tests(registration: Registration) -> bool:
 
 
 def _unit_tests(folder: str, environment: str, beat: Beat) -> list[Problem]:
-    env = {name: value for name, value in os.environ.items() if name not in _SECRET}
+    env = without_platform_variables(os.environ)
+    env.pop("DATAFLOW_PROJECT", None)
     argv = [sys.executable, "-P", "-m", "opendataflow.cli.main", "validate", "--json"]
     libc = ctypes.CDLL(None)
 

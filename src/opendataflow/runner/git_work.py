@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from opendataflow.errors import UsageError
+from opendataflow.private_files import make_folder
 from opendataflow.runner.processes import host_identity, is_alive, start_time
 from opendataflow.store.git import OpenTask, beat_task, open_tasks, start_task, take_up
 from opendataflow.store.loop import LoopStore
@@ -82,7 +83,7 @@ class Working:
 @contextmanager
 def locked(folder: str, beat: Callable[[str], None]) -> Iterator[None]:
     """Nobody else of this host touches the project's folder meanwhile."""
-    os.makedirs(folder, exist_ok=True)
+    make_folder(folder)
     handle = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         while True:

@@ -3,6 +3,8 @@
 import os
 import select
 
+from opendataflow.private_files import FILE, make_folder
+
 TAIL_BYTES = 16_384
 PENDING_BYTES = 262_144
 MASK = b"***"
@@ -118,8 +120,8 @@ class RunLog:
             return
         try:
             if self._file is None:
-                os.makedirs(os.path.dirname(self.path), exist_ok=True)
-                self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+                make_folder(os.path.dirname(self.path))
+                self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, FILE)
             while data:
                 data = data[os.write(self._file, data) :]
         except OSError as error:

@@ -21,6 +21,7 @@ from opendataflow.domain.chunk import ChunkKey, Manifest
 from opendataflow.domain.job import Candidate, Job
 from opendataflow.domain.partitions import slot_of
 from opendataflow.domain.run import Claim, Ending, Result
+from opendataflow.private_files import make_folder
 from opendataflow.store.loop import LoopStore
 
 PRODUCER = f"https://github.com/opendataflow/opendataflow/tree/v{__version__}"
@@ -198,7 +199,7 @@ class Lineage:
             os.makedirs(os.path.dirname(os.path.abspath(self._target.file)), exist_ok=True)
             _append(self._target.file, line)
             return
-        os.makedirs(self._folder, exist_ok=True)
+        make_folder(self._folder)
         queue = os.path.join(self._folder, "queue.jsonl")
         with contextlib.suppress(FileNotFoundError):
             if os.stat(queue).st_size > QUEUE_BYTES:

@@ -12,6 +12,8 @@ import time
 import urllib.parse
 from collections.abc import Iterator
 
+from opendataflow.private_files import opener
+
 LINGER_SECONDS = 1.0  # how long a sender waits for more
 GIVE_UP_SECONDS = 60.0  # and how long for a backend that is away
 TIMEOUT_SECONDS = 5.0
@@ -92,7 +94,7 @@ def _lines(path: str) -> Iterator[bytes]:
         while line := file.readline():
             if line.strip():
                 yield line.strip()
-            with open(mark, "w", encoding="ascii") as note:
+            with open(mark, "w", encoding="ascii", opener=opener) as note:
                 note.write(str(file.tell()))
     with contextlib.suppress(FileNotFoundError):
         os.unlink(mark)
@@ -102,12 +104,12 @@ def _note(folder: str, reason: str) -> None:
     path = os.path.join(folder, "refused.log")
     with contextlib.suppress(OSError):
         if not os.path.exists(path) or os.path.getsize(path) < REFUSED_BYTES:
-            with open(path, "a", encoding="utf-8") as file:
+            with open(path, "a", encoding="utf-8", opener=opener) as file:
                 file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {reason}\n")
 
 
 def main(folder: str) -> int:
-    with open(os.path.join(folder, "sender.lock"), "a") as lock:
+    with open(os.path.join(folder, "sender.lock"), "a", opener=opener) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

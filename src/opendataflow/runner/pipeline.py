@@ -21,6 +21,7 @@ from opendataflow.domain.run import Claim, Ending, Result
 from opendataflow.domain.tables import SQL, WHOLE, find_table, source_database, table_location, target_database
 from opendataflow.errors import ConfigurationError, StoreUnavailable
 from opendataflow.extras import require
+from opendataflow.private_files import make_folder
 from opendataflow.runner.environment import dataids_of, run_environment
 from opendataflow.runner.log import MASK, MASKED_FROM
 from opendataflow.runner.runjob import Locations, Step, Tasks, Work
@@ -110,7 +111,7 @@ class _Pipeline:
 
     # What the child is told -------------------------------------------------------------------------------------
     def _write(self, runs: list[tuple[Claim, Locations]]) -> str:
-        os.makedirs(self._folder, exist_ok=True)
+        make_folder(self._folder)
         _remove_leftovers(self._folder)
         task = os.path.join(self._folder, f"{runs[0][0].runid}.json")
         specs = [self._spec(claim, locations) for claim, locations in runs]

@@ -10,6 +10,7 @@ from typing import Any
 from opendataflow.domain.chunk import ChunkKey, Manifest
 from opendataflow.domain.run import Claim, Ending, Owner, Result
 from opendataflow.errors import LeaseLost
+from opendataflow.private_files import make_folder
 from opendataflow.runner.environment import guard_mark
 from opendataflow.runner.processes import is_alive, kill_marked, kill_tree
 from opendataflow.store.loop import LoopStore
@@ -61,7 +62,7 @@ def _folder(work: str) -> str:
 
 def keep_for_later(work: str, claim: Claim, result: Result, store_url: str) -> str:
     """Write the end of a run to a local record, durably; the next run on this host reports it."""
-    os.makedirs(_folder(work), exist_ok=True)
+    make_folder(_folder(work))
     path = os.path.join(_folder(work), f"{claim.runid}.json")
     record = {
         "store": store_url.rpartition("@")[2],

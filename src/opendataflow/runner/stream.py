@@ -23,6 +23,7 @@ from opendataflow.domain.streams import FOLDER, batch_id, batch_range, get_setti
 from opendataflow.errors import Refused, StoreUnavailable, UsageError
 from opendataflow.intake.entry import moment
 from opendataflow.intake.reader import IntakeReader
+from opendataflow.private_files import FILE, make_folder
 from opendataflow.project.address import stream_folder
 from opendataflow.runner.runjob import Outcome, Taken
 from opendataflow.runner.seal import Sealer
@@ -85,8 +86,8 @@ class StreamRunner:
         self._runner.look_at_items = self._look_at_items
 
     def __enter__(self) -> "StreamRunner":
-        os.makedirs(self.folder, exist_ok=True)
-        self._lock = os.open(os.path.join(self.folder, "runner"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        make_folder(self.folder)
+        self._lock = os.open(os.path.join(self.folder, "runner"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -22,6 +22,7 @@ from opendataflow.intake.log import IntakeLog
 from opendataflow.intake.refusals import LogFull
 from opendataflow.intake.rejected import Rejected, RejectedRows, append_lines, read_lines
 from opendataflow.intake.schema import Items, StreamSchema
+from opendataflow.private_files import opener
 
 LOOK_SECONDS = 0.5
 SETTLED_SECONDS = 2.0  # a file that was changed more recently may still be written
@@ -219,7 +220,7 @@ class FolderFeed:
         """A copy, and the file as it was: once into `found`, and again if it is a taken one with more at its end."""
         path = os.path.join(self.place, name)
         whole, size, last, beginning = hashlib.sha256(), 0, b"", ""
-        with open(path, "rb") as file, open(copy, "wb") as target:
+        with open(path, "rb") as file, open(copy, "wb", opener=opener) as target:
             before = os.fstat(file.fileno())
             known_size = known.size if known is not None else 0
             while block := file.read(min(COPIED_AT_ONCE, known_size - size if size < known_size else COPIED_AT_ONCE)):

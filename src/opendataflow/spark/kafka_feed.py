@@ -16,6 +16,7 @@ from opendataflow.intake.log import IntakeLog, Request
 from opendataflow.intake.refusals import ItemsRefused, NotJson
 from opendataflow.intake.rejected import Rejected, RejectedRows
 from opendataflow.intake.schema import StreamSchema
+from opendataflow.private_files import make_folder
 
 MOST_RECORDS = 10_000  # at a time
 MOST_SHOWN = 1_000  # characters of a record that does not fit
@@ -52,7 +53,9 @@ def start_feed(spark: SparkSession, asked: Mapping[str, Any]) -> Any:
     source = spark.readStream.format("kafka").option("kafka.bootstrap.servers", kafka["servers"])
     source = source.option("subscribe", kafka["topic"]).option("startingOffsets", "earliest")
     source = source.option("maxOffsetsPerTrigger", MOST_RECORDS)
-    writer = source.load().writeStream.foreachBatch(each).option("checkpointLocation", os.path.join(folder, CHECKPOINT))
+    checkpoint = os.path.join(folder, CHECKPOINT)
+    make_folder(checkpoint)  # Spark's own files in it have the umask's mode
+    writer = source.load().writeStream.foreachBatch(each).option("checkpointLocation", checkpoint)
     return writer.queryName(f"{asked['slug']} from Kafka").start()
 
 

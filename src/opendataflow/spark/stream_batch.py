@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 
 from opendataflow.errors import JobFailed
+from opendataflow.private_files import make_folder, opener
 from opendataflow.spark.files import read_chunk
 from opendataflow.spark.files_read import parse_schema
 from opendataflow.spark.spec import ChunkSpec, ItemRange
@@ -107,8 +108,8 @@ def note_aside(spec: ChunkSpec, aside: Sequence[Any]) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         return
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(f"{path}.new", "w", encoding="utf-8") as file:
+    make_folder(os.path.dirname(path))
+    with open(f"{path}.new", "w", encoding="utf-8", opener=opener) as file:
         json.dump(aside, file)
         file.flush()
         os.fsync(file.fileno())

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from opendataflow.errors import ConfigurationError
+from opendataflow.private_files import make_folder
 from opendataflow.spark.own_spark import Channel, OwnSpark
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class StreamQuery:
         spark = self._session(asked)
         checkpoint = os.path.join(asked["folder"], CHECKPOINT)
         shutil.rmtree(checkpoint, ignore_errors=True)
+        make_folder(checkpoint)  # Spark's own files in it have the umask's mode
         feed = _start_feed(spark, asked)
         query = self._active = self._start(spark, asked, checkpoint)
         try:

@@ -18,6 +18,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from opendataflow.domain.child_json import read_json
+from opendataflow.domain.variables import without_platform_variables
 from opendataflow.extras import require
 from opendataflow.spark.cases import Case, find_cases
 from opendataflow.spark.kept import Kept
@@ -29,7 +30,6 @@ WHERE = signal.SIGUSR2  # asks the child which line it is at
 _START_SECONDS = 300.0  # for Python to load PySpark, and for Spark to start
 _END_SECONDS = 20.0
 _WHERE_SECONDS = 2.0
-_SECRETS = ("DATAFLOW_PASSKEY", "PASSKEY", "DATAFLOW_PASSKEY_FILE", "DATAFLOW_NEW_PASSKEY")
 _THREAD = re.compile(r"^(?:Stack|Current thread 0x\w+) [^\n]*most recent call first\):\n", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(?P<file>[^"\n]+)", line (?P<line>\d+) in ', re.MULTILINE)
 
@@ -84,7 +84,7 @@ class _Child:
         self._home, self._conf = case.home, case.conf
         self._answers, theirs = os.pipe()
         self._output, printed = os.pipe()
-        kept = {name: value for name, value in os.environ.items() if name not in _SECRETS}
+        kept = without_platform_variables(os.environ)
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", CHILD, str(theirs)],

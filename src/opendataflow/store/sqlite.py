@@ -6,13 +6,15 @@ import os
 import re
 import select
 import sqlite3
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from opendataflow.domain.job import Candidate, Job
 from opendataflow.errors import StoreUnavailable, UsageError
+from opendataflow.private_files import FILE, OTHERS, close_to_others, make_folder
 from opendataflow.store.base import READ_ONLY
 from opendataflow.store.loop import LoopStore
 from opendataflow.store.rows import Params, Row
@@ -110,10 +112,15 @@ class SqliteStore(LoopStore):
         self.url = f"sqlite:///{path}"
         self._version: int | None = None
         self._heard_at: int | None = None  # the same number, as of the last look for aborts
-        if not os.path.exists(path):
+        mode = _find_mode(path)
+        if mode is None:
             if must_exist:
                 raise StoreUnavailable(f"there is no store at {path}; run `dataflow apply` to make it")
-            os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+            _make(path)
+        elif mode & OTHERS:
+            for one in (path, f"{path}-wal", f"{path}-shm"):
+                with suppress(OSError):  # somebody else's: `dataflow doctor` reports it
+                    close_to_others(one)
         with _explained(self.url):
             self._connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
             self._cursor = self._connection.cursor()  # one for all statements: each is read to its end at once
@@ -209,6 +216,23 @@ class SqliteStore(LoopStore):
     def integrity(self) -> list[str]:
         found = [str(row[0]) for row in self._connection.execute("PRAGMA quick_check")]
         return [] if found == ["ok"] else found
+
+
+def _find_mode(path: str) -> int | None:
+    try:
+        return os.stat(path).st_mode
+    except PermissionError as error:
+        raise StoreUnavailable(f"the store {path} is for its owner alone, which this user is not") from error
+    except (OSError, ValueError):
+        return None
+
+
+def _make(path: str) -> None:
+    """Make the file, empty, for its owner alone: SQLite gives the files beside it the same mode."""
+    make_folder(os.path.dirname(os.path.abspath(path)))
+    # No open(): to close it again would release the locks that this process has on it, if others were faster.
+    with suppress(OSError):  # SQLite makes the file then, or says why not
+        os.mknod(path, stat.S_IFREG | FILE)
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
