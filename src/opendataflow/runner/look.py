@@ -86,9 +86,9 @@ def follow(
     warned = False
     while True:
         now = watch_run(store, run["runid"])  # before the file is read: what comes after that is for the next look
-        if now["log_path"] and now["log_path"] not in paths and is_log_of(now["log_path"], run):
+        if now["log_path"] and now["log_path"] not in paths:
             paths.insert(0, now["log_path"])
-        if not tail and file.find(paths):
+        if not tail and file.find([path for path in paths if is_log_of(path, run)]):
             write(file.read())
         elif now["log_tail"] != tail:
             write(added(tail, now["log_tail"]))

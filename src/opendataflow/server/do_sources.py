@@ -100,14 +100,12 @@ UNBIND = Action("unbind-source", "Unbind", Role.ADMIN, UnbindAsked, describe_unb
 
 # Looking --------------------------------------------------------------------------------------------------------------
 async def check_there(context: Context, project: str, datasetid: str, dataid: str | None = None) -> None:
-    """Raise NotThere for a dataset that is not there, UsageError for a dataid that its files cannot have."""
+    """Raise NotThere for a dataset that is not there, Failed for a dataid that its files cannot have."""
     found = await context.stores.ask(lambda store: find_source(store, project, datasetid))
     if found is None:
         raise NotThere(f"there is no dataset {datasetid!r} in project {project!r}, or it is a clock")
-    if dataid is not None:
-        problem = "a dataid holds no NUL" if "\0" in dataid else why_no_place(found.dataset, dataid)
-        if problem:
-            raise UsageError(problem)
+    if dataid is not None and (problem := why_no_place(found.dataset, dataid)):
+        raise Failed(problem)
 
 
 async def run_test(context: Context, user: User, project: str, datasetid: str) -> Tested:
