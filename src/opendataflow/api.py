@@ -223,7 +223,7 @@ def _chunk(found: "Published", dataset: Dataset, root: str) -> Chunk:
     published_at = datetime.datetime.fromisoformat(found.published_at) if is_ready else None
     if not is_ready:
         return Chunk(found.dataid, found.status.value, None, None, None, None, None)
-    place = found.place(dataset, root=root)
+    place = found.find_place(dataset, root=root)
     return Chunk(found.dataid, found.status.value, place, found.rows, found.bytes, found.run, published_at)
 
 

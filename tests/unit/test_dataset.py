@@ -1,6 +1,7 @@
 """What a dataset's variables are called, and where its chunks are."""
 
 import re
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -11,10 +12,12 @@ from opendataflow.domain.dataset import (
     check_prefixes,
     chunk_location,
     is_below,
+    output_location,
     path_segment,
     run_location,
     variable_prefix,
 )
+from opendataflow.domain.partitions import check_dataid
 from opendataflow.errors import UsageError
 
 ANY = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
@@ -135,7 +138,29 @@ def test_data_without_a_path_has_no_location() -> None:
     assert run_location(dataset(None), "1", root="/data", runid=7) is None
 
 
-def test_a_dataid_that_leads_out_of_the_root_is_seen() -> None:
-    place = chunk_location(dataset("totals/{dataid}.csv"), "../../etc/passwd", root="/data")
-    assert place is not None
-    assert not is_below(place, "/data")
+BAD = ("", ".", "..", "../../etc/passwd", "/etc/passwd", "a/b", "s3://b/x", "a\0b", "1\n/etc/passwd", "2025-11-12\n")
+SCHEMES = ('"none"', '{"daily": "2025-11-01"}', '{"hourly": "2025-11-01"}', '{"monthly": "2025-11"}', '{"sequence": 1}',
+           '{"shards": "01..20"}', '{"values": ["eu", "us"]}')  # fmt: skip
+
+
+@pytest.mark.parametrize("partitions", [None, *SCHEMES])
+@pytest.mark.parametrize("dataid", BAD)
+def test_a_dataid_that_the_dataset_cannot_have_becomes_no_part_of_a_path(partitions: str | None, dataid: str) -> None:
+    for location in ("totals/{dataid}.csv", "{dataid}", "in/{dataid}/x.csv"):
+        one = dataset(location, partitions)
+        for place in (chunk_location, partial(run_location, runid=7), partial(output_location, "pipeline", runid=7)):
+            with pytest.raises(UsageError, match="is not a dataid of totals"):
+                place(one, dataid, root="/data")
+
+
+def test_a_value_that_is_no_file_name_becomes_no_part_of_a_path() -> None:
+    with pytest.raises(UsageError, match=r"'\.\./x' of totals cannot be part of a file's name"):
+        chunk_location(dataset("in/{dataid}.csv", '{"values": ["../x"]}'), "../x", root="/data")
+
+
+def test_a_chunk_from_before_the_scheme_was_narrowed_keeps_its_place() -> None:
+    old = dataset("in/{dataid}.csv", '{"daily": "2025-11-01..2025-11-30"}')
+    assert chunk_location(old, "2024-02-29", root="/data") == "/data/in/2024-02-29.csv"
+    with pytest.raises(UsageError):
+        check_dataid("totals", old.partitions, "2024-02-29")
+    check_dataid("totals", old.partitions, "2025-11-12")

@@ -156,6 +156,7 @@ def ready(
     Examples: dataflow ready orders 2025-11-12;  dataflow ready orders 2025-11-01..2025-11-30;
     dataflow ready orders 2025-11-12 --location data/late/orders.csv
     """
+    from opendataflow.domain.partitions import check_dataid
     from opendataflow.runner.processes import host_identity
     from opendataflow.runner.recover import recover_lost_runs
     from opendataflow.store.check_results import record_findings
@@ -167,6 +168,8 @@ def ready(
     dataids = [dataid for one in dataids for dataid in _range(declared, one)]
     if location is not None and len(dataids) > 1:
         raise UsageError("--location is the place of one chunk; give one dataid with it")
+    for dataid in dataids:
+        check_dataid(declared.datasetid, declared.partitions, dataid)
     # All are looked at before any is declared, so that a missing file is found first.
     manifests = [(dataid, _arrived(declared, dataid, root, location, store.environment)) for dataid in dataids]
     checked = [(*one, ()) for one in manifests] if unchecked else _checked(store, declared, root, manifests)
@@ -196,7 +199,7 @@ def _range(declared: "Dataset", dataid: str) -> tuple[str, ...]:
 def _arrived(declared: "Dataset", dataid: str, root: str, location: str | None, environment: str) -> "Manifest":
     from opendataflow.domain.chunk import Manifest
     from opendataflow.domain.dataset import chunk_location, is_below
-    from opendataflow.runner.files import is_local, is_reachable, manifest_of
+    from opendataflow.runner.files import find_inside, is_local, is_reachable, manifest_of
 
     place = os.path.abspath(location) if location and is_local(location) else location
     place = place or chunk_location(declared, dataid, root=root)
@@ -205,6 +208,7 @@ def _arrived(declared: "Dataset", dataid: str, root: str, location: str | None, 
     if not is_below(place, root):
         raise UsageError(f"{place} is not below {root}, the root of environment {environment!r}")
     try:
+        find_inside(place, root=root, told=f"{declared.datasetid}/{dataid}")
         return manifest_of(place)
     except OSError as error:
         raise UsageError(f"{declared.datasetid}/{dataid}: {place}: {error.strerror}") from error

@@ -64,7 +64,7 @@ def preview(
     else:
         shown = find_left(store, of, run, dataid, root=root)
     wanted = [name.strip() for name in columns.split(",") if name.strip()] if columns else None
-    told = read_rows(of, shown, rows=rows, columns=wanted)
+    told = read_rows(of, shown, root=root, rows=rows, columns=wanted)
     if as_json:
         facts = told.shown._asdict()
         put_json({"dataset": of.datasetid, **facts, "schema": told.schema, "preview": told.rows})

@@ -111,6 +111,7 @@ def logs(
     Examples: dataflow logs load_orders 2025-11-12;  dataflow logs -f --run 42
     """
     from opendataflow.runner.look import follow as follow_run
+    from opendataflow.runner.look import is_log_of
     from opendataflow.store.registry import get_run
 
     if follow and as_json:
@@ -129,7 +130,7 @@ def logs(
         say(f"run {shown['runid']} of {shown['jobid']}/{shown['dataid']} is {end['status']}{said}")
         return
     path = shown["log_path"]
-    whole = bool(path) and os.path.isfile(path)
+    whole = bool(path) and os.path.isfile(path) and is_log_of(path, shown)
     text = shown["log_tail"]
     if whole:
         with open(path, encoding="utf-8", errors="replace") as file:

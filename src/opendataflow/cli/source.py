@@ -155,13 +155,15 @@ def _find(name: str) -> tuple["Dataset", str]:
 
 def _place(declared: "Dataset", root: str, dataid: str | None) -> "Place":
     """How it is reached; its password is put into this process's environment, where the connection looks for it."""
+    from opendataflow.domain.partitions import check_dataid
     from opendataflow.domain.tables import SQL, find_table, source_database, table_location
     from opendataflow.runner.environment import find_passwords
     from opendataflow.spark.spec import Database, Place
 
     if find_table(declared) is None:
         raise UsageError(f"{declared.datasetid} {_what(declared)}; a `url` with a `table` or `query` can be looked at")
-    _check_dataid(declared, dataid)
+    if dataid is not None and declared.partitions:  # of a table, any text can be compared with a column
+        check_dataid(declared.datasetid, declared.partitions, dataid)
     fields = source_database(declared, [dataid] if dataid else [], root=root)
     password = find_passwords([declared]).get(declared[:2])
     if fields["password_variable"] and password is not None:
@@ -194,15 +196,6 @@ def _what(declared: "Dataset") -> str:
     if declared.location is not None:
         return f"is files at {declared.location}"
     return "has no address of a database"
-
-
-def _check_dataid(declared: "Dataset", dataid: str | None) -> None:
-    from opendataflow.domain.partitions import is_dataid
-
-    if dataid is not None and declared.partitions and not is_dataid(json.loads(declared.partitions), dataid):
-        raise UsageError(
-            f"{dataid!r} is not a dataid of {declared.datasetid}, whose partitions are {declared.partitions}"
-        )
 
 
 # Rows -----------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from opendataflow.domain.partitions import is_file_name, why_no_dataid
 from opendataflow.errors import UsageError
 
 DESCRIPTOR_FIELDS = ("hostname", "database", "schemaname", "tablename", "username")
@@ -64,10 +65,30 @@ def is_below(location: str, root: str) -> bool:
 
 
 def chunk_location(dataset: Dataset, dataid: str, *, root: str) -> str | None:
-    """Where a chunk that nobody published through a run is expected, or None for data without a path."""
+    """Where a chunk that nobody published through a run is expected, or None for data without a path.
+
+    Raises UsageError for a dataid that is none of the dataset's: it never becomes part of a path.
+    """
     if dataset.location is None:
         return None
+    if problem := why_no_place(dataset, dataid):
+        raise UsageError(problem)
     return _join(root, dataset.location.replace("{dataid}", dataid))
+
+
+def why_no_place(dataset: Dataset, dataid: str) -> str:
+    """Why the dataid cannot be put into the dataset's path; empty when it can, or need not."""
+    if dataset.location is None or "{dataid}" not in dataset.location:
+        return ""
+    problem = why_no_dataid(dataset.datasetid, dataset.partitions, dataid)
+    if not problem and not is_file_name(dataid):
+        problem = f"the dataid {dataid!r} of {dataset.datasetid} cannot be part of a file's name"
+    return problem
+
+
+def template_location(dataset: Dataset, *, root: str) -> str:
+    """The dataset's path below the root, with its {dataid} as it is written."""
+    return _join(root, dataset.location or "")
 
 
 def run_location(dataset: Dataset, dataid: str, *, root: str, runid: int) -> str | None:

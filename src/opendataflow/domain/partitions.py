@@ -5,6 +5,8 @@ shifting and finding the latest are arithmetic, however long the history is.
 """
 
 import datetime
+import functools
+import json
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -256,7 +258,43 @@ def is_dataid(scheme: object, dataid: str) -> bool:
     """True when the dataid can belong to the scheme, expected by now or not."""
     read = _read(scheme)
     place = _place(read, dataid)
-    return place is not None and read.first <= place and (read.last is None or place <= read.last)
+    return place is not None and _is_in_range(read, place)
+
+
+def _is_in_range(scheme: _Scheme, place: int) -> bool:
+    return scheme.first <= place and (scheme.last is None or place <= scheme.last)
+
+
+# A dataid becomes part of paths and of scripts' variables, and comes from requests, file names and SQL. --------------
+@functools.lru_cache(maxsize=1024)
+def _read_json(partitions: str) -> _Scheme:
+    return _read(json.loads(partitions))
+
+
+def is_file_name(dataid: str) -> bool:
+    """True when the dataid can be the name of one file: as part of a path it leads to no other folder."""
+    return dataid not in ("", ".", "..") and "/" not in dataid and dataid.isprintable()
+
+
+def why_no_dataid(name: str, partitions: str | None, dataid: str, *, in_range: bool = False) -> str:
+    """Why `name`, a dataset or job whose scheme is this JSON, cannot have the dataid; empty when it can.
+
+    Without a scheme a dataid is a file name. With `in_range`, it must not lie before the scheme's first or after its
+    last, where chunks may be from before the scheme was changed.
+    """
+    if partitions is None:
+        return "" if is_file_name(dataid) else f"{dataid!r} is not a dataid of {name}: it is not the name of one file"
+    scheme = _read_json(partitions)
+    place = _place(scheme, dataid)
+    if place is not None and not (in_range and not _is_in_range(scheme, place)):
+        return ""
+    return f"{dataid!r} is not a dataid of {name}, whose partitions are {partitions}"
+
+
+def check_dataid(name: str, partitions: str | None, dataid: str) -> None:
+    """Raise UsageError for a dataid that the dataset or job cannot have."""
+    if problem := why_no_dataid(name, partitions, dataid, in_range=True):
+        raise UsageError(problem)
 
 
 def dataids_between(first: str, last: str, scheme: object | None) -> tuple[str, ...]:

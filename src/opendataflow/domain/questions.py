@@ -130,8 +130,11 @@ def is_right(candidate: Candidate, sights: tuple[Sight, ...], unseen: list[str])
     return _answer(Question.RIGHT, problems, evidence, unseen)
 
 
-def is_located(candidate: Candidate, sights: tuple[Sight, ...], places: tuple[Sight, ...], unseen: list[str]) -> Answer:
-    problems, evidence = [], []
+def is_located(
+    candidate: Candidate, sights: tuple[Sight, ...], places: tuple[Sight, ...], unseen: list[str], foreign: str = ""
+) -> Answer:
+    """`foreign`: why a dataid of it is none of its scheme, and becomes no part of a path."""
+    problems, evidence = [foreign] if foreign else [], []
     for chunk, sight in zip(candidate.inputs, sights, strict=True):
         if sight.problem:
             problems.append(f"{chunk.key}: {sight.problem}")
@@ -186,7 +189,7 @@ def _why_full(limit: Limit) -> str:
 
 def ask(
     candidate: Candidate, *, sights: tuple[Sight, ...], places: tuple[Sight, ...], concurrency: int | None,
-    unmapped: tuple[str, ...] = (), items: Items | None = None,
+    unmapped: tuple[str, ...] = (), items: Items | None = None, foreign: str = "",
 ) -> Verdict:  # fmt: skip
     """All five answers, in order, whatever the earlier ones were."""
     unseen = _unseen(candidate)
@@ -194,7 +197,7 @@ def ask(
         (
             is_ready(candidate, unmapped, items),
             is_right(candidate, sights, unseen),
-            is_located(candidate, sights, places, unseen),
+            is_located(candidate, sights, places, unseen, foreign),
             is_valid(candidate, sights, unseen),
             is_safe(candidate, concurrency=concurrency),
         )

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from opendataflow.domain.checks import Finding, checks_of, failures, passed, printable
 from opendataflow.domain.chunk import ChunkStatus, Manifest
 from opendataflow.domain.dataset import Dataset, chunk_location
-from opendataflow.domain.partitions import FULL, is_dataid, natural_key
+from opendataflow.domain.partitions import FULL, is_dataid, is_file_name, natural_key
 from opendataflow.domain.questions import CODES, Question
 from opendataflow.errors import Refused, UsageError
 from opendataflow.runner.checks import check_chunk, with_checks
@@ -260,7 +260,7 @@ def refusal_of(findings: tuple[Finding, ...]) -> Question:
 def _membership(dataset: Dataset) -> Callable[[str], bool]:
     scheme = json.loads(dataset.partitions) if dataset.partitions is not None else None
     if scheme is None:
-        return lambda dataid: bool(dataid) and dataid.isprintable()
+        return is_file_name
     if isinstance(scheme, dict) and "values" in scheme:
         return frozenset(scheme["values"]).__contains__
     return lambda dataid: is_dataid(scheme, dataid)

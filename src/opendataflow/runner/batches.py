@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from opendataflow.buckets.opened import open_binary, open_stream, size_of
 from opendataflow.runner import columnar
-from opendataflow.runner.files import find_files
+from opendataflow.runner.files import Found, find_files
 from opendataflow.runner.typed import is_text_in_json
 
 BLOCK_BYTES = 8 * 1024 * 1024  # of text at a time; a single record cannot be longer
@@ -61,9 +61,11 @@ class ChunkFiles:
     """A chunk's files and how they are to be read. `crooked` counts rows that have not as many fields as the header."""
 
     def __init__(
-        self, location: str, *, format_: str | None, options: Mapping[str, Any], schema: Mapping[str, str] | None
-    ) -> None:
-        named = [name for name, _, _ in find_files(location).files]
+        self, location: str, *, format_: str | None, options: Mapping[str, Any], schema: Mapping[str, str] | None,
+        found: Found | None = None,
+    ) -> None:  # fmt: skip
+        """`found`: its files, where they were looked for already."""
+        named = [name for name, _, _ in (found or find_files(location)).files]
         self.files = [(name or os.path.basename(location), os.path.join(location, name) if name else location)
                       for name in named]  # fmt: skip
         self.format = format_ or _format_of(location) or _format_of(named[0] if named else "")

@@ -30,8 +30,8 @@ from opendataflow.domain.checks import (
     skipped,
 )
 from opendataflow.domain.chunk import Manifest
-from opendataflow.domain.dataset import Dataset, is_below
-from opendataflow.runner.files import find_files, is_local, is_reachable
+from opendataflow.domain.dataset import Dataset
+from opendataflow.runner.files import find_files, is_inside, is_local, is_reachable
 
 if TYPE_CHECKING:
     from opendataflow.runner.batches import ChunkFiles
@@ -141,7 +141,7 @@ def _checksum_problem(options: Mapping[str, Any], location: str, dataid: str, *,
     """Why the checksum file does not vouch for the chunk; empty when it does."""
     place = str(options["file"]).replace("{path}", location).replace("{dataid}", dataid)
     place = os.path.join(root, place)
-    if not (_is_truly_below(place, root) if is_local(place) else is_below(place, root)):
+    if not is_inside(place, root):
         return f"{place} is not below {root}, the root of this environment"
     try:
         with open_binary(place) as file:
@@ -164,11 +164,6 @@ def _checksum_problem(options: Mapping[str, Any], location: str, dataid: str, *,
         if seen != wanted:
             return f"{options['algorithm']} of {name or location} is {seen}, but {place} says {wanted}"
     return ""
-
-
-def _is_truly_below(place: str, root: str) -> bool:
-    """Wherever links lead."""
-    return is_below(os.path.realpath(place), os.path.realpath(root))
 
 
 def _read_sums(text: str) -> dict[str, str]:

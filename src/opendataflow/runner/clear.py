@@ -14,7 +14,14 @@ from typing import NamedTuple
 
 from opendataflow.buckets.address import is_in_bucket
 from opendataflow.domain.chunk import ChunkStatus
-from opendataflow.domain.dataset import Dataset, chunk_location, is_below, output_location
+from opendataflow.domain.dataset import (
+    Dataset,
+    chunk_location,
+    is_below,
+    output_location,
+    template_location,
+    why_no_place,
+)
 from opendataflow.domain.job import Job
 from opendataflow.domain.questions import CODES, Question
 from opendataflow.domain.run import RunStatus
@@ -88,7 +95,7 @@ def made_by_pipeline(store: LoopStore, dataset: Dataset, root: str) -> Made:
         raise UsageError(
             f"{name} is a table; delete its rows there, or `dataflow resubmit {job.jobid} DATAID` replaces them"
         )
-    if dataset.location is None or not is_reachable(chunk_location(dataset, "", root=root) or ""):
+    if dataset.location is None or not is_reachable(template_location(dataset, root=root)):
         raise UsageError(f"{name} is at {root}/{dataset.location or ''}, not on this machine; clear it where it is")
     return Made(dataset, job, root)
 
@@ -113,7 +120,7 @@ def find_chunks(store: LoopStore, made: Made, dataids: Iterable[str] | None) -> 
 
 
 def _chunk(made: Made, chunk: Published, folders: list[RunFolder]) -> Chunk:
-    return Chunk(chunk.dataid, chunk.status, chunk.run, chunk.place(made.dataset, root=made.root), tuple(folders))
+    return Chunk(chunk.dataid, chunk.status, chunk.run, chunk.find_place(made.dataset, root=made.root), tuple(folders))
 
 
 def clear(store: LoopStore, made: Made, chunks: list[Chunk]) -> None:
@@ -133,7 +140,7 @@ def _export_rest(store: LoopStore, made: Made) -> None:
     if is_in_bucket(made.root):
         _export_rest_in_bucket(store, made)
         return
-    target = chunk_location(made.dataset, "", root=made.root) or ""
+    target = template_location(made.dataset, root=made.root)
     ready = list_chunks(store, made.dataset, status=ChunkStatus.READY)
     parts = [(one.dataid, one.run or 0, one.location) for one in ready if one.location]
     if not os.path.exists(target):
@@ -147,7 +154,7 @@ def _export_rest(store: LoopStore, made: Made) -> None:
 def _export_rest_in_bucket(store: LoopStore, made: Made) -> None:
     from opendataflow.runner import shown_remote
 
-    target = chunk_location(made.dataset, "", root=made.root) or ""
+    target = template_location(made.dataset, root=made.root)
     ready = list_chunks(store, made.dataset, status=ChunkStatus.READY)
     parts = [(one.dataid, one.run or 0, one.location) for one in ready if one.location]
     if parts:
@@ -219,6 +226,8 @@ def run_folders(store: LoopStore, made: Made, dataids: Iterable[str]) -> Iterato
     seen: set[str] = set()
     owners = {one.version: one.dataid for one in list_versions(store, made.dataset)} if made.dataset.is_export else {}
     for dataid in dataids:
+        if why_no_place(made.dataset, dataid):
+            continue  # inserted by hand: no run wrote there
         place = output_location("pipeline", made.dataset, dataid, root=made.root, runid=0) or ""
         head, _, name = place.rpartition(f"/{RUNS}/0")
         runs = f"{head}/{RUNS}"

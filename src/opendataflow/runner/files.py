@@ -6,6 +6,9 @@ from typing import Any, NamedTuple
 
 from opendataflow.buckets.address import is_in_bucket
 from opendataflow.domain.chunk import Manifest
+from opendataflow.domain.dataset import is_below
+from opendataflow.domain.questions import CODES, Question
+from opendataflow.errors import Refused
 
 DIGEST_LIMIT = 256 * 1024 * 1024  # content of larger chunks is not hashed; size and time stand for it
 _PART = "part-"  # how Spark's file names begin
@@ -53,6 +56,32 @@ def find_files(location: str) -> Found:
 
 def _raise(error: OSError) -> None:
     raise error
+
+
+def is_inside(location: str, root: str) -> bool:
+    """True when the location, wherever links lead, is the root or below it; an object store has no links."""
+    return (
+        is_below(os.path.realpath(location), os.path.realpath(root)) if is_local(location) else is_below(location, root)
+    )
+
+
+def find_inside(location: str, *, root: str, told: str) -> Found:
+    """As find_files, for what is shown or sent: raises Refused (INVALID_PATH) unless all of it is below the root.
+
+    `told` is what people call it. Nothing is opened.
+    """
+    _check_inside(location, root, told)
+    found = find_files(location)
+    if is_local(location):
+        for name, _, _ in found.files:
+            _check_inside(os.path.join(location, name) if name else location, root, told)
+    return found
+
+
+def _check_inside(location: str, root: str, told: str) -> None:
+    if not is_inside(location, root):
+        text = f"{told} is at {location}, which is not below the environment's root; it is not read"
+        raise Refused(text, exit_code=CODES[Question.LOCATION][1])
 
 
 def manifest_of(location: str) -> Manifest:

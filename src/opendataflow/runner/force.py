@@ -8,7 +8,7 @@ from opendataflow.domain.chunk import ChunkStatus
 from opendataflow.domain.job import Candidate
 from opendataflow.errors import ConfigurationError, UsageError
 from opendataflow.runner.pipeline import pipeline_work
-from opendataflow.runner.prepare import prepare
+from opendataflow.runner.prepare import check_foreign, prepare
 from opendataflow.runner.runjob import Outcome, Taken, Work
 from opendataflow.runner.script import script_work
 from opendataflow.runner.session import Session, get_script
@@ -36,13 +36,16 @@ def forced_work(session: Session, command: list[str]) -> Work:
 def force(session: Session, work: Work, dataid: str, *, cwd: str) -> Outcome:
     """Run the dataid now, whatever the five answers are; they are recorded with the run, and so is that it was forced.
 
-    Raises Refused while it runs or its output is read. Inputs that are READY are locked as always.
+    Raises Refused while it runs or its output is read, and for a dataid that its data cannot have. Inputs that are
+    READY are locked as always.
     """
     store, job, runner = session.store, session.job, session.runner
     session.tidy()
     if store.find_candidate(job, dataid) is None:
         store.expect_one(job, dataid)
-    verdict = prepare(job, _candidate(session, dataid))  # as things were before we touched anything
+    found = _candidate(session, dataid)
+    check_foreign(job, found)
+    verdict = prepare(job, found)  # as things were before we touched anything
     for _ in range(TRIES):
         make_claimable(store, job, dataid)
         candidate = _candidate(session, dataid)

@@ -12,7 +12,7 @@ from opendataflow.domain.job import Job
 from opendataflow.domain.run import Claim, Owner, RunStatus
 from opendataflow.errors import UsageError
 from opendataflow.runner.environment import child_environment, dataids_of
-from opendataflow.runner.prepare import input_location
+from opendataflow.runner.prepare import check_foreign, input_location
 from opendataflow.runner.runjob import Locations
 from opendataflow.store.loop import LoopStore
 from opendataflow.store.operations import watch_run
@@ -28,6 +28,7 @@ def preview_environment(store: LoopStore, job: Job, dataid: str) -> dict[str, st
     candidate = store.find_candidate(job, dataid)
     if candidate is None:
         raise UsageError(f"{job.jobid} has no dataid {dataid!r} yet; see `dataflow status {job.jobid}`")
+    check_foreign(job, candidate)
     claim = Claim(
         job.project, job.jobid, dataid, NUMBER, candidate.attempts + 1, 0, job.lease_seconds, job.retries_max,
         job.backoff_seconds, tuple(chunk.key for chunk in candidate.inputs),
@@ -80,14 +81,14 @@ def follow(
 
     From the file where it is on this host; otherwise the last part that the run keeps in the store.
     """
-    paths = [os.path.join(work, "logs", path_segment(run["jobid"]), f"{run['runid']}.log")]
+    paths = [os.path.join(work, _log_name(run))]
     file, tail = _GrowingFile(), ""
     warned = False
     while True:
         now = watch_run(store, run["runid"])  # before the file is read: what comes after that is for the next look
         if now["log_path"] and now["log_path"] not in paths:
             paths.insert(0, now["log_path"])
-        if not tail and file.find(paths):
+        if not tail and file.find([path for path in paths if is_log_of(path, run)]):
             write(file.read())
         elif now["log_tail"] != tail:
             write(added(tail, now["log_tail"]))
@@ -99,6 +100,15 @@ def follow(
             warned = True
             say(f"its lease ran out at {now['lease_until']}: its owner is gone, or cut off from the store")
         time.sleep(POLL_SECONDS)
+
+
+def is_log_of(path: str, run: dict[str, Any]) -> bool:
+    """True when the file is this run's log, wherever links lead: the store's word alone gives no other file away."""
+    return os.path.realpath(path).endswith(f"/{_log_name(run)}")
+
+
+def _log_name(run: dict[str, Any]) -> str:
+    return f"logs/{path_segment(run['jobid'])}/{run['runid']}.log"
 
 
 class _GrowingFile:

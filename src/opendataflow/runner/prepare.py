@@ -4,10 +4,12 @@ import os
 from typing import TYPE_CHECKING
 
 from opendataflow.domain.chunk import ChunkStatus, Input
-from opendataflow.domain.dataset import Dataset, chunk_location, is_below, output_location
+from opendataflow.domain.dataset import Dataset, chunk_location, is_below, output_location, why_no_place
 from opendataflow.domain.job import Candidate, Job
-from opendataflow.domain.questions import Items, Sight, Verdict, ask
+from opendataflow.domain.partitions import why_no_dataid
+from opendataflow.domain.questions import CODES, Items, Question, Sight, Verdict, ask
 from opendataflow.domain.tables import Table, find_table, sqlite_file, table_location
+from opendataflow.errors import Refused
 
 if TYPE_CHECKING:
     from opendataflow.runner.files import Found
@@ -16,15 +18,41 @@ if TYPE_CHECKING:
 def prepare(job: Job, candidate: Candidate, items: Items | None = None) -> Verdict:
     """The five answers for this dataid as things are now. Reads files, changes nothing."""
     datasets = job.datasets_read
-    sights = tuple(look_at_input(chunk, datasets[chunk.key[:2]], root=job.root) for chunk in candidate.inputs)
-    places = tuple(look_at_output(job.kind, link.dataset, candidate.dataid, root=job.root) for link in job.outputs)
+    if foreign := why_foreign(job, candidate):  # nothing is looked at
+        sights: tuple[Sight, ...] = (Sight(None),) * len(candidate.inputs)
+        places: tuple[Sight, ...] = (Sight(None),) * len(job.outputs)
+    else:
+        sights = tuple(look_at_input(chunk, datasets[chunk.key[:2]], root=job.root) for chunk in candidate.inputs)
+        places = tuple(look_at_output(job.kind, link.dataset, candidate.dataid, root=job.root) for link in job.outputs)
     unmapped: tuple[str, ...] = ()
     if job.mapped:
         known = {chunk.key[:2] for chunk in candidate.inputs}
         unmapped = tuple(link.dataset.datasetid for link in job.mapped if link.dataset[:2] not in known)
     return ask(
-        candidate, sights=sights, places=places, concurrency=job.concurrency, unmapped=unmapped, items=items
+        candidate, sights=sights, places=places, concurrency=job.concurrency, unmapped=unmapped, items=items,
+        foreign=foreign,
     )  # fmt: skip
+
+
+def why_foreign(job: Job, candidate: Candidate) -> str:
+    """Why no run of it may begin, not even a forced one: a dataid that its data cannot have; empty when all are theirs.
+
+    A row inserted by hand can have any dataid, and scripts make paths of the variables that hold them.
+    """
+    if problem := why_no_dataid(job.jobid, job.partitions, candidate.dataid):
+        return problem
+    for chunk in candidate.inputs:
+        dataset = job.datasets_read[chunk.key[:2]]
+        if problem := why_no_dataid(dataset.datasetid, dataset.partitions, chunk.key.dataid):
+            return problem
+    return next((problem for link in job.outputs if (problem := why_no_place(link.dataset, candidate.dataid))), "")
+
+
+def check_foreign(job: Job, candidate: Candidate) -> None:
+    """Raise Refused (INVALID_PATH) for what must not run, not even forced."""
+    if foreign := why_foreign(job, candidate):
+        code, exit_code = CODES[Question.LOCATION]
+        raise Refused(f"{code}: {foreign}", exit_code=exit_code)
 
 
 def input_location(chunk: Input, dataset: Dataset, *, root: str) -> str | None:

@@ -5,7 +5,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opendataflow.domain.chunk import ChunkStatus
 from opendataflow.domain.dataset import Dataset, output_location
@@ -13,10 +13,13 @@ from opendataflow.domain.questions import CODES, Question
 from opendataflow.domain.tables import find_table
 from opendataflow.domain.types import BOOLEAN, INTEGER, NUMERIC, family
 from opendataflow.errors import Refused, UsageError
-from opendataflow.runner.files import find_files, is_local, is_reachable
+from opendataflow.runner.files import find_files, find_inside, is_local, is_reachable
 from opendataflow.store.loop import LoopStore
 from opendataflow.store.published import Published, find_chunk, find_latest, find_producer
 from opendataflow.store.registry import get_run
+
+if TYPE_CHECKING:
+    from opendataflow.runner.batches import ChunkFiles
 
 _TYPED = (INTEGER, NUMERIC, BOOLEAN)  # what a CSV writes as text and everybody reads as a value
 
@@ -119,7 +122,21 @@ def _refused(question: Question, told: str) -> Refused:
 
 
 # Reading --------------------------------------------------------------------------------------------------------------
-def read_rows(dataset: Dataset, shown: Shown, *, rows: int, columns: Sequence[str] | None) -> Preview:
+def open_files(dataset: Dataset, shown: Shown, *, root: str) -> "ChunkFiles":
+    """Its files, to be read; Refused when one of them is not below the root, OSError when they are not there."""
+    from opendataflow.runner.batches import ChunkFiles
+
+    found = find_inside(shown.location, root=root, told=f"{dataset.datasetid}/{shown.dataid}")
+    declared = json.loads(dataset.definition or "{}")
+    return ChunkFiles(
+        shown.location, format_=dataset.format, options=declared.get("options") or {}, schema=declared.get("schema"),
+        found=found,
+    )  # fmt: skip
+
+
+def read_rows(
+    dataset: Dataset, shown: Shown, *, root: str, rows: int, columns: Sequence[str] | None
+) -> Preview:  # fmt: skip
     """The first rows, and what its columns are. Raises a DataflowError for whatever cannot be read here."""
     name = f"{dataset.datasetid}/{shown.dataid}"
     if not is_reachable(shown.location):
@@ -127,17 +144,13 @@ def read_rows(dataset: Dataset, shown: Shown, *, rows: int, columns: Sequence[st
             f"{name} is at {shown.location}, where preview does not read; in Python: "
             f'Project(".").read(spark, "{dataset.datasetid}", dataids=["{shown.dataid}"]).show({rows})'
         )
-    from opendataflow.runner.batches import ChunkFiles, NeedsSpark, Unreadable
+    from opendataflow.runner.batches import NeedsSpark, Unreadable
 
-    declared = json.loads(dataset.definition or "{}")
     try:
-        files = ChunkFiles(
-            shown.location, format_=dataset.format, options=declared.get("options") or {},
-            schema=declared.get("schema"),
-        )  # fmt: skip
+        files = open_files(dataset, shown, root=root)
         if not files.files:
             raise _refused(Question.LOCATION, f"{name}: there are no data files in {shown.location}")
-        return _read(files, shown, declared.get("schema") or {}, rows=rows, columns=columns)
+        return _read(files, shown, rows=rows, columns=columns)
     except OSError as error:
         raise _refused(Question.LOCATION, f"{name}: {shown.location}: {error.strerror or error}") from error
     except NeedsSpark as error:
@@ -146,11 +159,9 @@ def read_rows(dataset: Dataset, shown: Shown, *, rows: int, columns: Sequence[st
         raise _refused(Question.RIGHT, f"{name}: {error}") from error
 
 
-def _read(
-    files: Any, shown: Shown, declared: dict[str, str], *, rows: int, columns: Sequence[str] | None
-) -> Preview:  # fmt: skip
+def _read(files: "ChunkFiles", shown: Shown, *, rows: int, columns: Sequence[str] | None) -> Preview:
     names, types, counted = _head(files, rows)
-    known = {**types, **declared, **(shown.schema or {})}
+    known = {**types, **(files.schema or {}), **(shown.schema or {})}
     schema = {column: known.get(column, "") for column in names}
     for column in columns or ():
         if column not in schema:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import IO, TYPE_CHECKING, Literal
 
 from opendataflow.buckets.address import is_in_bucket
-from opendataflow.domain.dataset import Dataset, chunk_location
+from opendataflow.domain.dataset import Dataset, template_location
 from opendataflow.domain.job import Job
 from opendataflow.domain.run import Claim
 from opendataflow.runner.csv_records import skip_record
@@ -94,7 +94,7 @@ def show_together(store: "LoopStore", job: Job) -> None:
     With `replace`, the file is the last chunk alone.
     """
     (output,) = job.outputs
-    target = chunk_location(output.dataset, "", root=job.root) or ""
+    target = template_location(output.dataset, root=job.root)
     if is_in_bucket(target) and output.dataset.is_export:
         _show_together_in_bucket(store, job, output.dataset, target)
         return

@@ -11,10 +11,10 @@ from typing import Any
 
 from opendataflow.domain.chunk import ChunkStatus
 from opendataflow.domain.dataset import Dataset, chunk_location
-from opendataflow.domain.partitions import FULL
+from opendataflow.domain.partitions import FULL, check_dataid
 from opendataflow.errors import Refused, UsageError
 from opendataflow.runner.files import find_files, is_reachable
-from opendataflow.runner.preview import Preview, Shown, find_published, read_rows
+from opendataflow.runner.preview import Preview, Shown, find_published, open_files, read_rows
 from opendataflow.store.loop import LoopStore
 from opendataflow.store.published import find_producer, list_chunks
 
@@ -41,6 +41,8 @@ def _own_place(store: LoopStore, dataset: Dataset, dataid: str | None, root: str
         return None
     if find_producer(store, dataset) is not None:
         return None
+    if dataid is not None:
+        check_dataid(dataset.datasetid, dataset.partitions, dataid)
     return chunk_location(dataset, dataid or FULL, root=root)
 
 
@@ -56,7 +58,7 @@ def _has_files(place: str) -> bool:
 def look_at_files(store: LoopStore, dataset: Dataset, *, root: str) -> dict[str, Any]:
     """How its files can be read, or raise the sentence why they cannot."""
     shown = find_shown(store, dataset, None, root=root)
-    told = read_rows(dataset, shown, rows=1, columns=None)
+    told = read_rows(dataset, shown, root=root, rows=1, columns=None)
     return {
         "address": shown.location, "server": "files", "what": f"{dataset.format or 'files'} {shown.dataid}",
         "columns": len(told.schema), "partition_column": None, "connect_ms": 0.0, "answer_ms": 0.0,
@@ -64,7 +66,7 @@ def look_at_files(store: LoopStore, dataset: Dataset, *, root: str) -> dict[str,
 
 
 def first_rows_of(store: LoopStore, dataset: Dataset, dataid: str | None, rows: int, *, root: str) -> Preview:
-    return read_rows(dataset, find_shown(store, dataset, dataid, root=root), rows=rows, columns=None)
+    return read_rows(dataset, find_shown(store, dataset, dataid, root=root), root=root, rows=rows, columns=None)
 
 
 def all_rows_of(store: LoopStore, dataset: Dataset, dataid: str | None, *, root: str) -> tuple[list[str], Rows]:
@@ -74,25 +76,19 @@ def all_rows_of(store: LoopStore, dataset: Dataset, dataid: str | None, *, root:
         chunks = list_chunks(store, dataset, status=ChunkStatus.READY)
         places = {chunk.dataid: chunk.place(dataset, root=root) or "" for chunk in chunks}
         shown = [shown[0]._replace(dataid=one, location=place) for one, place in places.items()] or shown
-    files = [_open(dataset, one) for one in shown]
+    files = [_open(dataset, one, root) for one in shown]
     names: dict[str, None] = {}
     for name, one in files:
         names |= dict.fromkeys(_names(name, one))
     return list(names), _rows(files, list(names))
 
 
-def _open(dataset: Dataset, shown: Shown) -> tuple[str, Any]:
-    from opendataflow.runner.batches import ChunkFiles
-
+def _open(dataset: Dataset, shown: Shown, root: str) -> tuple[str, Any]:
     name = f"{dataset.datasetid}/{shown.dataid}"
     if not is_reachable(shown.location):
         raise UsageError(f"{name} is at {shown.location}, where only Spark reads; see docs/reference/python.md")
-    declared = json.loads(dataset.definition or "{}")
     try:
-        return name, ChunkFiles(
-            shown.location, format_=dataset.format, options=declared.get("options") or {},
-            schema=declared.get("schema"),
-        )  # fmt: skip
+        return name, open_files(dataset, shown, root=root)
     except OSError as error:
         raise UsageError(f"{name}: {shown.location}: {error.strerror or error}") from error
 

@@ -102,8 +102,10 @@ def _tell(dataset: Dataset, arrival: Arrival, say: Callable[[str], None]) -> Non
 
 
 def _tell_missing(dataset: Dataset, root: str, say: Callable[[str], None]) -> None:
+    if not _is_taken_again(dataset):
+        return
     place = chunk_location(dataset, FULL, root=root)
-    if _is_taken_again(dataset) and place is not None and not os.path.lexists(place):
+    if place is not None and not os.path.lexists(place):
         say(f"{dataset.datasetid} is {place}, and there is no such file; put it there")
 
 

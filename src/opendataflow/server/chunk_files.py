@@ -6,7 +6,6 @@ from typing import NamedTuple
 from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.questions import CODES, Question
 from opendataflow.errors import Refused, UsageError
-from opendataflow.runner.files import is_local
 from opendataflow.runner.preview import Preview, Shown, find_published, read_rows
 from opendataflow.server.context import Context
 from opendataflow.server.downloads import Download, File, download, files_of
@@ -37,13 +36,8 @@ def find_place(store: LoopStore, project: str, datasetid: str, dataid: str) -> P
 async def preview(context: Context, project: str, datasetid: str, dataid: str, *, rows: int) -> Preview:
     """The first rows of a READY chunk, without Spark; raises a DataflowError that says why not."""
     place = await context.stores.ask(lambda store: find_place(store, project, datasetid, dataid))
-    return await asyncio.to_thread(_preview, place, min(rows, MOST_ROWS))
-
-
-def _preview(place: Place, rows: int) -> Preview:
-    if is_local(place.shown.location):
-        _files(place)  # or say why not
-    return read_rows(place.dataset, place.shown, rows=rows, columns=None)
+    most = min(rows, MOST_ROWS)
+    return await asyncio.to_thread(read_rows, place.dataset, place.shown, root=place.root, rows=most, columns=None)
 
 
 async def find_download(context: Context, project: str, datasetid: str, dataid: str) -> Download:

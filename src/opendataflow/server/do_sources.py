@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from starlette.types import Receive
 
+from opendataflow.domain.dataset import why_no_place
 from opendataflow.errors import UsageError
 from opendataflow.runner.bind import Bound, bind, home_of
 from opendataflow.server.access import User
@@ -98,9 +99,13 @@ UNBIND = Action("unbind-source", "Unbind", Role.ADMIN, UnbindAsked, describe_unb
 
 
 # Looking --------------------------------------------------------------------------------------------------------------
-async def check_there(context: Context, project: str, datasetid: str) -> None:
-    if await context.stores.ask(lambda store: find_source(store, project, datasetid)) is None:
+async def check_there(context: Context, project: str, datasetid: str, dataid: str | None = None) -> None:
+    """Raise NotThere for a dataset that is not there, Failed for a dataid that its files cannot have."""
+    found = await context.stores.ask(lambda store: find_source(store, project, datasetid))
+    if found is None:
         raise NotThere(f"there is no dataset {datasetid!r} in project {project!r}, or it is a clock")
+    if dataid is not None and (problem := why_no_place(found.dataset, dataid)):
+        raise Failed(problem)
 
 
 async def run_test(context: Context, user: User, project: str, datasetid: str) -> Tested:
@@ -126,7 +131,7 @@ async def sample(
     context: Context, project: str, datasetid: str, *, rows: int = SAMPLE_ROWS, dataid: str | None = None
 ) -> Sampled:
     """Its first rows."""
-    await check_there(context, project, datasetid)
+    await check_there(context, project, datasetid, dataid)
     argv = ["source", "sample", "--json", "--rows", str(rows), "--", datasetid, *([dataid] if dataid else [])]
     told = json.loads(await CHILDREN.ask(context.address, project, *argv, seconds=SAMPLE_SECONDS))
     return Sampled(list(told[0]) if told else [], [list(row.values()) for row in told])
@@ -139,7 +144,7 @@ async def download(
 
     A source may take long to begin: its child ends with the browser that asked, which `receive` tells of.
     """
-    await check_there(context, project, datasetid)
+    await check_there(context, project, datasetid, dataid)
     argv = ["source", "download", *(["--safe"] if safe else []), "--", datasetid, *([dataid] if dataid else [])]
     async with contextlib.AsyncExitStack() as stack:
         child = await stack.enter_async_context(CHILDREN.start(context.address, project, *argv))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from opendataflow.buckets.opened import open_binary
 from opendataflow.errors import UsageError
-from opendataflow.runner.files import find_files, is_local, is_reachable
+from opendataflow.runner.files import find_inside, is_reachable
 
 BLOCK = 1 << 18
 
@@ -27,12 +27,6 @@ def safe_name(name: str) -> str:
     return "".join(char if char.isascii() and (char.isalnum() or char in "-_.") else "_" for char in name)
 
 
-def is_below(path: str, folder: str) -> bool:
-    """True when the path, wherever its links lead, is in the folder."""
-    inside, place = os.path.realpath(folder), os.path.realpath(path)
-    return place == inside or place.startswith(inside.rstrip(os.sep) + os.sep)
-
-
 class File(NamedTuple):
     name: str  # in what is sent
     path: str
@@ -42,19 +36,14 @@ class File(NamedTuple):
 def files_of(location: str, *, root: str, told: str) -> list[File]:
     """The files of a chunk, `told` to people as this. None is outside of the root, wherever links lead.
 
-    OSError when it is not there, UsageError when it may not be read.
+    OSError when it is not there, UsageError or Refused when it may not be read.
     """
     if not is_reachable(location):
         raise UsageError(f"{told} is at {location}, where this server does not read")
-    found = [
+    return [
         File(name or os.path.basename(location), f"{location.rstrip('/')}/{name}" if name else location, size)
-        for name, size, _ in find_files(location).files
+        for name, size, _ in find_inside(location, root=root, told=told).files
     ]
-    if is_local(location):
-        outside = next((path for path in (location, *(one.path for one in found)) if not is_below(path, root)), None)
-        if outside is not None:
-            raise UsageError(f"{told} is at {outside}, which is not below the environment's root; not sent")
-    return found
 
 
 def download(name: str, files: Sequence[File]) -> Download:

@@ -174,7 +174,7 @@ def chunk_facts(store: LoopStore, project: str, datasetid: str, dataid: str) -> 
         "dataid": dataid,
         "status": GAP if chunk is None else chunk.status.value,
         "chunk": chunk,
-        "location": None if chunk is None else chunk.place(dataset, root=root),
+        "location": None if chunk is None else chunk.find_place(dataset, root=root),
         "manifest": current and {**current, "schema": json.loads(current["schema"]) if current["schema"] else None},
         "versions": manifests,
         "findings": find_findings(store, dataset, dataid),

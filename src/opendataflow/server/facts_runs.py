@@ -11,8 +11,9 @@ from opendataflow.domain.streams import find_settings
 from opendataflow.errors import UsageError
 from opendataflow.project.address import Address
 from opendataflow.runner.explain import explain
+from opendataflow.runner.files import is_inside
 from opendataflow.runner.moments import moment
-from opendataflow.server.downloads import Download, File, download, files_of, is_below
+from opendataflow.server.downloads import Download, File, download, files_of
 from opendataflow.server.problems import NotThere
 from opendataflow.store.check_results import find_findings
 from opendataflow.store.git import commits_of
@@ -149,7 +150,7 @@ def find_log(address: Address, row: dict[str, Any]) -> str | None:
     logs = os.path.join(address.work, "logs")
     usual = os.path.join(logs, path_segment(row["jobid"]), f"{row['runid']}.log")
     for path in (row["log_path"], usual):
-        if path and os.path.isfile(path) and is_below(path, logs):
+        if path and os.path.isfile(path) and is_inside(path, logs):
             return str(path)
     return None
 

@@ -14,7 +14,7 @@ from opendataflow.domain.ending import decide_end
 from opendataflow.domain.job import Candidate, Job, JobStatus
 from opendataflow.domain.questions import Verdict
 from opendataflow.domain.run import Claim, Ending, Finished, LostRun, Owner, Result, RunStatus
-from opendataflow.errors import LeaseLost, UsageError
+from opendataflow.errors import LeaseLost
 from opendataflow.store.base import BaseStore, Transaction
 from opendataflow.store.rows import (
     Params,
@@ -64,10 +64,9 @@ class LoopStore(BaseStore):
 
     def expect_one(self, job: Job, dataid: str) -> None:
         """Give one dataid its row, whether it is expected by now or not; it must fit the job's scheme."""
-        from opendataflow.domain.partitions import is_dataid
+        from opendataflow.domain.partitions import check_dataid
 
-        if job.partitions is not None and not is_dataid(json.loads(job.partitions), dataid):
-            raise UsageError(f"{dataid!r} is not a dataid of {job.jobid}, whose partitions are {job.partitions}")
+        check_dataid(job.jobid, job.partitions, dataid)
         with self.transaction() as tx:
             if job.mapped:
                 tx.run("freeze_chunks", {})

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from opendataflow.domain.chunk import ChunkStatus
-from opendataflow.domain.dataset import Dataset, chunk_location
+from opendataflow.domain.dataset import Dataset, chunk_location, why_no_place
 from opendataflow.domain.job import Job, JobStatus
 from opendataflow.domain.partitions import TIME_KINDS, find_kind, natural_key
 from opendataflow.domain.questions import CODES, Question
@@ -34,8 +34,15 @@ class Published(NamedTuple):
     modified: str
 
     def place(self, dataset: Dataset, *, root: str) -> str | None:
-        """Where this very chunk is: as it was published, or as the template says."""
+        """Where this very chunk is: as it was published, or as the template says.
+
+        Raises UsageError where a row that was inserted by hand has a dataid that is none of the dataset's.
+        """
         return self.location or chunk_location(dataset, self.dataid, root=root)
+
+    def find_place(self, dataset: Dataset, *, root: str) -> str | None:
+        """As `place`, for lists: None where that would raise."""
+        return self.location if self.location or why_no_place(dataset, self.dataid) else self.place(dataset, root=root)
 
 
 class Version(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 
 from opendataflow.domain.chunk import ChunkStatus, Manifest
 from opendataflow.domain.dataset import Dataset
-from opendataflow.domain.partitions import expected_dataids, is_dataid
+from opendataflow.domain.partitions import check_dataid, expected_dataids, is_dataid
 from opendataflow.domain.questions import CODES, Question
 from opendataflow.domain.registration import JobSpec, LinkSpec, Registration
 from opendataflow.domain.transitions import ChunkEvent, next_chunk_status
@@ -242,10 +242,7 @@ def get_dataset(store: LoopStore, datasetid: str, *, project: str | None) -> tup
 
 def assert_ready(store: LoopStore, dataset: Dataset, dataid: str, manifest: Manifest) -> str:
     """Declare a chunk READY from outside; refused while a run produces or reads it."""
-    if dataset.partitions is not None and not is_dataid(json.loads(dataset.partitions), dataid):
-        raise UsageError(
-            f"{dataid!r} is not a dataid of {dataset.datasetid}, whose partitions are {dataset.partitions}"
-        )
+    check_dataid(dataset.datasetid, dataset.partitions, dataid)
     key = {"project": dataset.project, "datasetid": dataset.datasetid, "dataid": dataid}
     now = store.time()
     with store.transaction(file="registry") as tx:
