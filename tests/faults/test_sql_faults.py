@@ -77,17 +77,19 @@ def test_killed_at_every_point_the_target_holds_each_dataid_once(
     env = {"TARGET_URL": table.url, "DATAFLOW_CHILD_FAULT_POINT": points}
     with draining(project, env) as runner:
         # Before anything is staged, staged and not published, published and the store does not know.
+        passed: list[Path] = []
         for dataid, marker in markers.items():
-            _wait(runner, [marker])
+            _wait(runner, marker, passed)
             kill(find_child, runner)
             marker.unlink()
             if dataid == "3":
                 assert ("3",) in table.sql("SELECT dataid FROM dataflow_ledger")
                 break
-            _wait(runner, [marker])  # in its next run; then the target crashes
+            _wait(runner, marker, passed)  # in its next run; then the target crashes
             target.halt("immediate")
             target.start_again()
             marker.unlink()
+            passed.append(marker)
         _let_go(runner, list(markers.values()))
         code, _, told = end_of(runner)
     assert code == 0, told
@@ -99,11 +101,15 @@ def test_killed_at_every_point_the_target_holds_each_dataid_once(
     assert not list(project.folder.glob("*.marker"))
 
 
-def _wait(runner: "subprocess.Popen[str]", markers: Iterable[Path]) -> None:
-    def arrived() -> bool:
-        return runner.poll() is not None or all(marker.exists() and marker.read_text() for marker in markers)
+def _wait(runner: "subprocess.Popen[str]", marker: Path, passed: Iterable[Path]) -> None:
+    """Until a chunk is at its point; whoever comes to a point once more, since it stages again, goes on."""
 
-    wait_for(arrived, "all chunks are at their points", seconds=90)
+    def arrived() -> bool:
+        for earlier in passed:
+            earlier.unlink(missing_ok=True)
+        return runner.poll() is not None or bool(marker.exists() and marker.read_text())
+
+    wait_for(arrived, f"{marker.stem} is at its point", seconds=90)
     assert runner.poll() is None, runner.communicate()
 
 
