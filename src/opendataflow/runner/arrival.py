@@ -17,9 +17,8 @@ from opendataflow.domain.partitions import FULL, is_dataid, is_file_name, natura
 from opendataflow.domain.questions import CODES, Question
 from opendataflow.errors import Refused, UsageError
 from opendataflow.runner.checks import check_chunk, with_checks
-from opendataflow.runner.files import Found, is_reachable, is_same, manifest_of
+from opendataflow.runner.files import Found, is_reachable, is_same, manifest_of, why_stale
 from opendataflow.runner.folders import Folders, folders_of
-from opendataflow.runner.prepare import why_stale
 from opendataflow.store.arrivals import Known, earlier_rows, known_chunks, record_rejection
 from opendataflow.store.check_results import record_findings
 from opendataflow.store.loop import LoopStore

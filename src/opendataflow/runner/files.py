@@ -176,3 +176,18 @@ def _etags(location: str, found: Found) -> str:
         return "-"
     told = [(_lasting_name(name), size, mark) for (name, size, _), mark in zip(found.files, marks, strict=True)]
     return _together(sorted(told) if [one[0] for one in told] != [one[0] for one in found.files] else told)
+
+
+def why_stale(found: Found, dataid: str) -> str:
+    """Yesterday's file under today's name: what was last written before its slot began cannot be of that slot."""
+    if not found.files or not dataid[:4].isdigit() or "-" not in dataid:
+        return ""
+    import datetime
+
+    from opendataflow.domain.partitions import slot_of
+
+    slot = slot_of(dataid, None)
+    written_at = datetime.datetime.fromtimestamp(max(file[2] for file in found.files) / 1e9, datetime.UTC)
+    if slot is None or written_at >= slot[0]:
+        return ""
+    return f"it was last written at {written_at:%Y-%m-%dT%H:%MZ}, before {dataid} began"

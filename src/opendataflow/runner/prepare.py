@@ -1,7 +1,6 @@
 """Before a claim: look at the places of a candidate's chunks and ask the five questions."""
 
 import os
-from typing import TYPE_CHECKING
 
 from opendataflow.domain.chunk import ChunkStatus, Input
 from opendataflow.domain.dataset import Dataset, chunk_location, is_below, output_location, why_no_place
@@ -10,10 +9,6 @@ from opendataflow.domain.partitions import why_no_dataid
 from opendataflow.domain.questions import CODES, Items, Question, Sight, Verdict, ask
 from opendataflow.domain.tables import Table, find_table, sqlite_file, table_location
 from opendataflow.errors import Refused
-
-if TYPE_CHECKING:
-    from opendataflow.runner.files import Found
-
 
 def prepare(job: Job, candidate: Candidate, items: Items | None = None) -> Verdict:
     """The five answers for this dataid as things are now. Reads files, changes nothing."""
@@ -93,7 +88,7 @@ def _why_no_address(table: Table) -> str:
 def _look(chunk: Input, location: str, *, root: str) -> Sight:
     if not is_below(location, root):
         return Sight(location, f"{location} is not below {root}, the root of this environment")
-    from opendataflow.runner.files import find_files, is_local, is_reachable, is_same
+    from opendataflow.runner.files import find_files, is_local, is_reachable, is_same, why_stale
 
     if not is_reachable(location):
         return Sight(location)
@@ -111,21 +106,6 @@ def _look(chunk: Input, location: str, *, root: str) -> Sight:
     except OSError as error:
         return Sight(location, f"{location}: {error.strerror}")
     return Sight(location, "", chunk.fingerprint if same else "changed", stale)
-
-
-def why_stale(found: "Found", dataid: str) -> str:
-    """Yesterday's file under today's name: what was last written before its slot began cannot be of that slot."""
-    if not found.files or not dataid[:4].isdigit() or "-" not in dataid:
-        return ""
-    import datetime
-
-    from opendataflow.domain.partitions import slot_of
-
-    slot = slot_of(dataid, None)
-    written_at = datetime.datetime.fromtimestamp(max(file[2] for file in found.files) / 1e9, datetime.UTC)
-    if slot is None or written_at >= slot[0]:
-        return ""
-    return f"it was last written at {written_at:%Y-%m-%dT%H:%MZ}, before {dataid} began"
 
 
 def look_at_output(kind: str, dataset: Dataset, dataid: str, *, root: str) -> Sight:
