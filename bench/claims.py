@@ -24,8 +24,8 @@ from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.registration import JobSpec, LinkSpec, Registration
 from opendataflow.domain.run import Ending, Owner, Result
-from opendataflow.runner.prepare import prepare
-from opendataflow.runner.runjob import Runner
+from opendataflow.execution.prepare import prepare
+from opendataflow.execution.run import Runner
 from opendataflow.store import open_store
 from opendataflow.store.loop import LoopStore
 from opendataflow.store.migrate import upgrade

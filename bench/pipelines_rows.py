@@ -14,13 +14,13 @@ from pyspark.sql import functions as F
 
 from measure import interleaved, pair_ratio, seconds, show, verdict
 from opendataflow.domain.checks import Check, Finding, passed
-from opendataflow.runner.files import manifest_of
 from opendataflow.spark.files_write import most_files
 from opendataflow.spark.jvm import end_process, find_process
 from opendataflow.spark.pipeline import Task, read_codes
 from opendataflow.spark.scratch import scratch_folder
 from opendataflow.spark.session import start_session
 from opendataflow.spark.spec import ChunkSpec, Place
+from opendataflow.storage.files import manifest_of
 from pipelines_plain import SMALL, functions, read_schemas
 
 SLUG, STEPS = "clean_flights", ("drop_cancelled", "add_speed", "name_things")

@@ -116,8 +116,8 @@ class Project:
         >>> project.status()["datasets"]["orders"]["READY"]
         2
         """
-        from opendataflow.runner.stream_state import all_streams
         from opendataflow.store.overview import overview
+        from opendataflow.streams.state import all_streams
 
         with self._store() as store:
             told = overview(store, project=self.name, columns=STATUS_COLUMNS)
@@ -178,7 +178,7 @@ class Project:
     # The store --------------------------------------------------------------------------------------------------------
     @contextlib.contextmanager
     def _store(self) -> Iterator[LoopStore]:
-        from opendataflow.runner.session import own_name
+        from opendataflow.execution.session import own_name
         from opendataflow.store import open_store
 
         store = open_store(self._address.store, actor=own_name(), environment=self.environment)

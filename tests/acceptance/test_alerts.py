@@ -72,7 +72,7 @@ def end_sender(project: Project) -> None:
     for (sender,) in project.sql("SELECT DISTINCT sender FROM alert_message WHERE state <> 'SENT'"):
         pid = re.search(r":(\d+) sender", sender or "")
         told = Path(f"/proc/{pid[1]}/cmdline") if pid else None
-        if pid and told and told.exists() and "opendataflow.runner.notify" in told.read_text():
+        if pid and told and told.exists() and "opendataflow.alerts.send" in told.read_text():
             os.kill(int(pid[1]), signal.SIGKILL)
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from opendataflow.arrivals import scan as arrival
 from opendataflow.domain.checks import Checked
 from opendataflow.domain.chunk import Manifest
-from opendataflow.runner import arrival
 from opendataflow.store import open_store
 from opendataflow.store.registry import get_dataset
 from opendataflow.store.sqlite import SqliteStore

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from opendataflow.domain.run import Ending
-from opendataflow.runner import openlineage
+from opendataflow.execution import lineage_events as openlineage
 from support.projects import Project
 
 PROJECT = """

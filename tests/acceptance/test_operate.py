@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from opendataflow.runner.look import added
+from opendataflow.operations.log_follow import added
 from support import projects
 from support.chain import CHAIN, WAITS, drain, made_chain, ok
 from support.jobs import end_of, job_status, one_job, runs

@@ -157,7 +157,7 @@ def test_datasets_that_share_a_folder_keep_their_own(shop: Project) -> None:
 
 
 def test_a_file_that_shows_all_chunks_together_is_made_anew_without_the_cleared_ones(shop: Project) -> None:
-    from opendataflow.runner.shown import export
+    from opendataflow.execution.export import export
 
     first, second = make(shop, "gather", DAY, text("a\n1\n")), make(shop, "gather", NEXT, text("a\n2\n"))
     sums = shop.folder / "data/sums"
@@ -282,7 +282,7 @@ def test_superseded_files_go_without_the_one_that_people_see(shop: Project) -> N
 KILLED = """\
 import os, shutil, signal, sys
 from opendataflow.cli.main import main
-from opendataflow.runner import clear
+from opendataflow.operations import clear
 
 def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)

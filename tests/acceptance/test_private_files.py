@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from opendataflow.operations.close_files import close_files
 from opendataflow.project.address import get_address
-from opendataflow.runner.close_files import close_files
 from support.gits import Origin
 from support.jobs import ONE_JOB, end_of
 from support.processes import wait_for

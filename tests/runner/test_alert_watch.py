@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from opendataflow.alerts import watch as alert_watch
+from opendataflow.alerts.watch import Watch, start_sender
 from opendataflow.project.address import Address
-from opendataflow.runner import alert_watch
-from opendataflow.runner.alert_watch import Watch, start_sender
 from opendataflow.store import open_store
 from opendataflow.store.loop import LoopStore
 from opendataflow.store.migrate import upgrade

@@ -18,12 +18,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import orc, parquet
 
+from opendataflow.checks import chunk_reader as batches
+from opendataflow.checks import columnar
+from opendataflow.checks.perform import audited, check_chunk
 from opendataflow.domain.checks import Checked, ChecksFailed, Finding, is_validated, passed
 from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.dataset import Dataset
-from opendataflow.runner import batches, columnar
-from opendataflow.runner.checks import audited, check_chunk
-from opendataflow.runner.files import manifest_of
+from opendataflow.storage.files import manifest_of
 
 NOW = 1_800_000_000.0
 SCHEMA = {"carrier": "string", "flight": "int", "delay": "double", "hour": "timestamp"}
@@ -768,7 +769,7 @@ _ASK = """
 import json, sys
 from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.dataset import Dataset
-from opendataflow.runner.checks import audited, check_chunk
+from opendataflow.checks.perform import audited, check_chunk
 asked = dict(root="/", earlier_rows=lambda _: [], now=0.0)
 place, definition = sys.argv[1:]
 checked = check_chunk(Dataset("p", "d", definition=definition), "1", place, found_manifest=Manifest(), **asked)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from opendataflow.runner.files import find_files, fingerprint, is_same
+from opendataflow.storage.files import find_files, fingerprint, is_same
 
 FIRST, SECOND = "6f1b2c3d-0a1b-4c2d-8e3f-0123456789ab", "00000000-1111-4222-8333-444444444444"
 

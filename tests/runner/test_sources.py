@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from opendataflow.arrivals.sources import take_in_datasets, take_in_sources
 from opendataflow.domain.chunk import Manifest
 from opendataflow.project.load import load_registration
-from opendataflow.runner.sources import take_in_datasets, take_in_sources
 from opendataflow.store import open_store
 from opendataflow.store.loop import LoopStore
 from opendataflow.store.migrate import upgrade

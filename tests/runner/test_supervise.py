@@ -16,7 +16,7 @@ from support.projects import RUNJOB, Project
 
 # RunJob as it is installed, but less patient with a child that does not obey.
 IMPATIENT = (
-    "import opendataflow.runner.supervise as supervise; supervise.GRACE_SECONDS = 0.3\n"
+    "import opendataflow.execution.supervise as supervise; supervise.GRACE_SECONDS = 0.3\n"
     "from opendataflow.cli.runjob import main; main()"
 )
 ECHO_PIDS = (

@@ -12,8 +12,8 @@ from opendataflow.domain.job import Job
 from opendataflow.intake.log import IntakeLog
 from opendataflow.intake.reader import IntakeReader
 from opendataflow.intake.rejected import list_rejected
-from opendataflow.runner import watch_folder
-from opendataflow.runner.watch_folder import TAKEN, Feeding, FolderFeed, open_feed
+from opendataflow.streams import watch_folder
+from opendataflow.streams.watch_folder import TAKEN, Feeding, FolderFeed, open_feed
 from support.processes import wait_for
 
 LATER = 3600.0  # by the feed's clock every file is long complete

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from opendataflow.arrivals.due import make_due
 from opendataflow.domain.questions import Answer, Question, Verdict
 from opendataflow.domain.run import Ending, Owner, Result
-from opendataflow.runner.due import make_due
 from opendataflow.store import open_store
 from opendataflow.store.loop import LoopStore
 from opendataflow.store.pipelines import record_runs

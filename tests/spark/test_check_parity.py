@@ -15,13 +15,13 @@ from pyarrow import orc, parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from opendataflow.checks.perform import check_chunk
 from opendataflow.domain.checks import READABLE, Check, Finding, passed
 from opendataflow.domain.dataset import Dataset
-from opendataflow.runner.checks import check_chunk
-from opendataflow.runner.files import manifest_of
 from opendataflow.spark.checks import Audit, audit_files
 from opendataflow.spark.files import ddl, write_chunk
 from opendataflow.spark.spec import Place
+from opendataflow.storage.files import manifest_of
 
 DATAID = "2013-01-01"
 SCHEMA = {

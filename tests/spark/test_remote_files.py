@@ -12,8 +12,6 @@ import pyarrow.parquet
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from opendataflow.buckets import connect, files
-from opendataflow.buckets.address import GS, S3, is_in_bucket, parse
 from opendataflow.errors import JobFailed, UsageError
 from opendataflow.spark import files_read, files_write
 from opendataflow.spark.bucket_tasks import BadFile, records
@@ -21,6 +19,8 @@ from opendataflow.spark.files import find_rows, read_chunk, write_chunk
 from opendataflow.spark.files_remote import Way, for_connector, has_connector, home_of, way_to
 from opendataflow.spark.published import Source, read_published
 from opendataflow.spark.spec import Place, format_of
+from opendataflow.storage.buckets import connect, files
+from opendataflow.storage.buckets.address import GS, S3, is_in_bucket, parse
 from support.object_store import BUCKET, ObjectStore, free_port, object_store
 
 ROOT = f"s3://{BUCKET}/in"

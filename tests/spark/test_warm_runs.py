@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from opendataflow.runner.recover import recover_lost_runs
+from opendataflow.execution.recover import recover_lost_runs
 from opendataflow.store import open_store
 from support.jobs import end_of, processes_of, publishes, runs, wait_until_gone
 from support.pipelines import (

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from world import World, job
 
+from opendataflow.alerts.find import look
 from opendataflow.domain.alerts import Event, Finding, Pace, Settings, To, due_in, retry_in, stuck_limit
 from opendataflow.domain.registration import JobSpec
 from opendataflow.domain.run import Ending
-from opendataflow.runner.alerts import look
 from opendataflow.store import registry, streams
 from opendataflow.store.alert_messages import (
     SENDER_SECONDS,

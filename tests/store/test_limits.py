@@ -11,7 +11,7 @@ from opendataflow.domain.job import Candidate, Pause
 from opendataflow.domain.questions import Verdict
 from opendataflow.domain.run import Ending
 from opendataflow.errors import ConfigurationError, UsageError
-from opendataflow.runner.prepare import prepare
+from opendataflow.execution.prepare import prepare
 from opendataflow.store import registry, workers
 from opendataflow.store.operations import hold_job, release_job
 

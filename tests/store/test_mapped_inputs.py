@@ -6,10 +6,10 @@ import json
 import pytest
 from world import World, job, owner, registration
 
+from opendataflow.arrivals.due import make_due
 from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.registration import Registration
-from opendataflow.runner.due import make_due
-from opendataflow.runner.prepare import prepare
+from opendataflow.execution.prepare import prepare
 from opendataflow.store import registry
 
 DAYS = {"daily": "2025-11-01..2025-11-05"}

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from world import World, job, registration
 
+from opendataflow.arrivals.due import change_schedule, make_due
 from opendataflow.domain.registration import JobSpec
 from opendataflow.domain.run import Ending
 from opendataflow.errors import ConfigurationError, UsageError
-from opendataflow.runner.due import change_schedule, make_due
 from opendataflow.store import registry
 from opendataflow.store.schedules import check_new, list_set, schedule_of, told
 from opendataflow.store.workers import list_changes

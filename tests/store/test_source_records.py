@@ -6,8 +6,8 @@ import pytest
 from world import NOW, World, job, registration
 
 from opendataflow.errors import ConfigurationError, UsageError
+from opendataflow.operations.bind import bind
 from opendataflow.project.load import load_registration
-from opendataflow.runner.bind import bind
 from opendataflow.store import registry
 from opendataflow.store.sources import (
     bindings_of,

@@ -12,8 +12,8 @@ from opendataflow.domain.dataset import output_location
 from opendataflow.domain.job import Job
 from opendataflow.domain.questions import Answer, Question, Verdict
 from opendataflow.domain.run import Claim, Ending, Owner, Result
-from opendataflow.runner.files import manifest_of
-from opendataflow.runner.shown import show
+from opendataflow.execution.export import show
+from opendataflow.storage.files import manifest_of
 from opendataflow.store import open_store
 from opendataflow.store.loop import LoopStore
 from support.projects import Project

@@ -1,4 +1,4 @@
-from opendataflow.runner.upkeep import EACH, _summed_up
+from opendataflow.scheduling.maintenance import EACH, _summed_up
 
 
 def test_what_arrives_by_the_hundred_is_told_in_a_line_and_the_rest_one_by_one() -> None:

@@ -1,6 +1,6 @@
 """Self-braking: what is seen of the recent runs decides how many may run at once."""
 
-from opendataflow.runner.brake import Brake, BrakeSettings, Change, brake_settings
+from opendataflow.scheduling.adaptive_concurrency import Brake, BrakeSettings, Change, brake_settings
 
 
 def brake(**settings: object) -> Brake:

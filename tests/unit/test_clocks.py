@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from opendataflow.arrivals.clock_slots import due_slots, slot_start
 from opendataflow.domain.clocks import Clock, find_clock, moment_of, slot_name
 from opendataflow.errors import UsageError
-from opendataflow.runner.slots import due_slots, slot_start
 
 UTC = datetime.UTC
 BERLIN = "Europe/Berlin"
@@ -488,7 +488,7 @@ def test_only_a_cron_loads_the_library_and_only_a_zone_loads_zones() -> None:
     code = (
         "import sys, datetime\n"
         "from opendataflow.domain.clocks import find_clock\n"
-        "from opendataflow.runner.slots import due_slots\n"
+        "from opendataflow.arrivals.clock_slots import due_slots\n"
         "for name in ('today', 'hourly', 'every 30m', 'cron 0 3 * * *'):\n"
         "    assert not {'cronsim', 'zoneinfo'} & set(sys.modules), name\n"
         "    clock = find_clock(name)\n"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from opendataflow.extras import EXTRAS, find_missing
-from opendataflow.runner import machine
-from opendataflow.runner.machine import OK, PROBLEM, WARNING
+from opendataflow.operations import host_checks as machine
+from opendataflow.operations.host_checks import OK, PROBLEM, WARNING
 
 
 def test_a_folder_of_another_user_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

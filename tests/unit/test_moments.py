@@ -3,7 +3,7 @@
 import pytest
 
 from opendataflow.errors import UsageError
-from opendataflow.runner.moments import end_of_pause, moment
+from opendataflow.operations.time_parsing import end_of_pause, moment
 from opendataflow.store.rows import utc_text
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from opendataflow.domain.dataset import Dataset
-from opendataflow.runner.prepare import look_at_output
+from opendataflow.execution.prepare import look_at_output
 
 
 @pytest.mark.parametrize(

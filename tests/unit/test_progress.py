@@ -3,9 +3,9 @@
 import pytest
 
 from opendataflow.domain.questions import Answer, Question, Verdict
-from opendataflow.runner.progress import HeldUp, Progress, duration, line
-from opendataflow.runner.report import Codes
-from opendataflow.runner.runjob import Outcome
+from opendataflow.execution.run import Outcome
+from opendataflow.operations.progress import HeldUp, Progress, duration, line
+from opendataflow.scheduling.report import Codes
 
 
 def test_the_rate_is_what_was_done_in_the_last_minute_and_says_when_it_is_over() -> None:

@@ -9,10 +9,10 @@ from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.registration import Registration
 from opendataflow.domain.tables import find_table, source_database, table_location, target_database
 from opendataflow.errors import ConfigurationError
+from opendataflow.execution.environment import find_passwords
 from opendataflow.project.check import check_project
 from opendataflow.project.load import load_registration
 from opendataflow.project.secrets import encrypt
-from opendataflow.runner.environment import find_passwords
 
 SECRET = encrypt("hunter2", "a passkey of some length")
 HEAD = "name: x\nenvironments: {dev: {root: data}}\n"  # the cases go on with line 3

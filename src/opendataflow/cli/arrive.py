@@ -14,10 +14,10 @@ from opendataflow.cli.render import put, put_json, say
 from opendataflow.errors import Refused, UsageError
 
 if TYPE_CHECKING:
+    from opendataflow.arrivals.scan import Arrival
     from opendataflow.domain.checks import Finding
     from opendataflow.domain.chunk import Manifest
     from opendataflow.domain.dataset import Dataset
-    from opendataflow.runner.arrival import Arrival
     from opendataflow.store.loop import LoopStore
 
 SHOWN_IGNORED = 3
@@ -44,9 +44,9 @@ def scan(
 
     Examples: dataflow scan;  dataflow scan flights --dry-run;  dataflow scan --json
     """
+    from opendataflow.arrivals.scan import State, scan_dataset
+    from opendataflow.arrivals.sources import open_table
     from opendataflow.domain.tables import find_table
-    from opendataflow.runner.arrival import State, scan_dataset
-    from opendataflow.runner.sources import open_table
 
     found = address()
     store = opened(found)
@@ -102,8 +102,8 @@ def _scanned(store: "LoopStore", datasetid: str | None, project: str | None) -> 
 
 def _why_not(dataset: "Dataset", root: str, producer: str | None) -> str:
     """Why nothing of this dataset can arrive; of a table that nobody makes, slots can."""
+    from opendataflow.arrivals.scan import why_not
     from opendataflow.domain.tables import find_table
-    from opendataflow.runner.arrival import why_not
 
     if producer is None and find_table(dataset) is not None:
         return ""
@@ -157,8 +157,8 @@ def ready(
     dataflow ready orders 2025-11-12 --location data/late/orders.csv
     """
     from opendataflow.domain.partitions import check_dataid
-    from opendataflow.runner.processes import host_identity
-    from opendataflow.runner.recover import recover_lost_runs
+    from opendataflow.execution.processes import host_identity
+    from opendataflow.execution.recover import recover_lost_runs
     from opendataflow.store.check_results import record_findings
     from opendataflow.store.registry import assert_ready, get_dataset
 
@@ -199,7 +199,7 @@ def _range(declared: "Dataset", dataid: str) -> tuple[str, ...]:
 def _arrived(declared: "Dataset", dataid: str, root: str, location: str | None, environment: str) -> "Manifest":
     from opendataflow.domain.chunk import Manifest
     from opendataflow.domain.dataset import chunk_location, is_below
-    from opendataflow.runner.files import find_inside, is_local, is_reachable, manifest_of
+    from opendataflow.storage.files import find_inside, is_local, is_reachable, manifest_of
 
     place = os.path.abspath(location) if location and is_local(location) else location
     place = place or chunk_location(declared, dataid, root=root)
@@ -218,10 +218,10 @@ def _checked(
     store: "LoopStore", declared: "Dataset", root: str, manifests: list[tuple[str, "Manifest"]]
 ) -> Sequence[tuple[str, "Manifest", Sequence["Finding"]]]:
     """The manifests with what the checks saw and found, or raise Refused with every failure; warnings are said."""
+    from opendataflow.arrivals.scan import refusal_of
+    from opendataflow.checks.perform import check_chunk, with_checks
     from opendataflow.domain.checks import failures, passed, remarks
     from opendataflow.domain.questions import CODES
-    from opendataflow.runner.arrival import refusal_of
-    from opendataflow.runner.checks import check_chunk, with_checks
     from opendataflow.store.arrivals import earlier_rows
 
     done: list[tuple[str, Manifest, Sequence[Finding]]] = []

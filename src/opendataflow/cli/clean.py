@@ -35,11 +35,11 @@ def clean(
 
     Examples: dataflow clean --dry-run;  dataflow clean --older-than 30d --yes
     """
-    from opendataflow.runner.clean import as_json as told_as_json
-    from opendataflow.runner.clean import clean_records, find_old, remove_files
-    from opendataflow.runner.stream_clean import as_json as streams_as_json
-    from opendataflow.runner.stream_clean import drop_segments, find_sealed, remove_sealed
+    from opendataflow.operations.clean import as_json as told_as_json
+    from opendataflow.operations.clean import clean_records, find_old, remove_files
     from opendataflow.store.operations import get_project
+    from opendataflow.streams.clean import as_json as streams_as_json
+    from opendataflow.streams.clean import drop_segments, find_sealed, remove_sealed
 
     before = moment(older_than)
     if before > time.time():

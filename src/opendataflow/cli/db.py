@@ -16,7 +16,7 @@ def upgrade() -> None:
 
     Example: dataflow db upgrade
     """
-    from opendataflow.runner.session import own_name
+    from opendataflow.execution.session import own_name
     from opendataflow.store import open_store
     from opendataflow.store.migrate import upgrade as upgrade_store
 

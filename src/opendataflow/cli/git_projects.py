@@ -11,8 +11,8 @@ from opendataflow.cli.render import confirm, put, put_json, put_table, say
 from opendataflow.errors import UsageError
 
 if TYPE_CHECKING:
+    from opendataflow.deploy.projects import Report
     from opendataflow.project.address import Address
-    from opendataflow.runner.git_projects import Report
     from opendataflow.store.git import Credential
     from opendataflow.store.loop import LoopStore
 
@@ -184,7 +184,7 @@ def remove(
 
     Example: dataflow project remove shop --yes
     """
-    from opendataflow.runner.git_projects import remove as remove_project
+    from opendataflow.deploy.projects import remove as remove_project
     from opendataflow.store.git import get_git_project
 
     store = opened()
@@ -227,7 +227,7 @@ def hook(
 
     Example: dataflow project hook shop
     """
-    from opendataflow.runner.git_hook import HOOK_PATH, new_hook_secret
+    from opendataflow.deploy.webhook import HOOK_PATH, new_hook_secret
     from opendataflow.store.git import get_git_project, set_hook_secret
 
     store = opened()
@@ -255,7 +255,7 @@ def sync(
 
     Example: dataflow project sync
     """
-    from opendataflow.runner.git_projects import sync as sync_here
+    from opendataflow.deploy.projects import sync as sync_here
 
     made = sync_here(opened(), project=project, say=say)
     if as_json:
@@ -283,7 +283,7 @@ def work(task: Annotated[int, typer.Argument(help="Its number.")]) -> int:
 
 # What they share ------------------------------------------------------------------------------------------------------
 def _done(store: "LoopStore", found: "Address", task: int, *, as_json: bool) -> int:
-    from opendataflow.runner.git_projects import run_task
+    from opendataflow.deploy.projects import run_task
     from opendataflow.store.git import DONE
 
     report = run_task(store, found, task, say=say)
@@ -315,7 +315,7 @@ def _id(name: str | None) -> str | None:
 
 def _credential(username: str | None, token_file: str | None, ssh_key: str | None, protocol: str) -> "Credential":
     """What was given, encrypted."""
-    from opendataflow.runner.git_hook import encrypted_credential
+    from opendataflow.deploy.webhook import encrypted_credential
 
     token = os.environ.get("DATAFLOW_GIT_TOKEN")
     if token_file is not None:

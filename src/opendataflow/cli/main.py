@@ -38,8 +38,8 @@ from opendataflow.cli import (
     worker,
 )
 from opendataflow.errors import DataflowError
+from opendataflow.execution.guard import open_standard_streams
 from opendataflow.extras import find_missing
-from opendataflow.runner.guard import open_standard_streams
 
 app = typer.Typer(
     name="dataflow",

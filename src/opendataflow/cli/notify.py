@@ -26,10 +26,10 @@ def send_test(
     Exit 0 when all went, 1 when one did not.
     Examples: dataflow notify test;  dataflow notify test load_orders
     """
+    from opendataflow.alerts.send import send_within
+    from opendataflow.alerts.wording import words_of_test
     from opendataflow.errors import DataflowError
     from opendataflow.project.notify_address import read_address
-    from opendataflow.runner.alert_words import words_of_test
-    from opendataflow.runner.notify import send_within
     from opendataflow.store.alert_messages import home_of
 
     found = address()

@@ -4,8 +4,8 @@ import os
 from typing import Any
 
 from opendataflow.errors import ConfigurationError, DataflowError
+from opendataflow.execution.session import own_name
 from opendataflow.project.address import Address, get_address
-from opendataflow.runner.session import own_name
 from opendataflow.store import open_store
 from opendataflow.store.loop import LoopStore
 

@@ -15,8 +15,8 @@ from opendataflow.cli.runs import JobId, Json, env, logs, runs
 from opendataflow.errors import UsageError
 
 if TYPE_CHECKING:
+    from opendataflow.operations.selection import Chosen
     from opendataflow.project.address import Address
-    from opendataflow.runner.chosen import Chosen
     from opendataflow.store.loop import LoopStore
 
 SAID = 20  # of many changes so many are named; --json names all
@@ -125,7 +125,7 @@ def choose(
     until: str | None, all_runs: bool, outage: str | None,
 ) -> "Chosen":  # fmt: skip
     """The dataids that these options mean, or raise UsageError; of an outage, its window is said."""
-    from opendataflow.runner.chosen import choose as choose_in
+    from opendataflow.operations.selection import choose as choose_in
 
     chosen = choose_in(
         store, found.project, job, dataids, failed=failed, since=since, until=until, all_runs=all_runs, outage=outage
@@ -201,14 +201,14 @@ def force(
 
     Examples: dataflow force load_orders 2025-11-12;  dataflow force load_orders 2025-11-12 -- ./repair.sh --full
     """
-    from opendataflow.runner.guard import Guard
+    from opendataflow.execution.guard import Guard
 
     guard = Guard()  # forked while this process has nothing open
-    from opendataflow.runner.force import force as force_run
-    from opendataflow.runner.force import forced_work
-    from opendataflow.runner.report import line
-    from opendataflow.runner.session import Session
-    from opendataflow.runner.supervise import Signals
+    from opendataflow.execution.session import Session
+    from opendataflow.execution.supervise import Signals
+    from opendataflow.operations.force import force as force_run
+    from opendataflow.operations.force import forced_work
+    from opendataflow.scheduling.report import line
 
     session = Session(guard, Signals(), address(), job, say=say, out_fd=2 if as_json else 1)
     work = forced_work(session, list(command or []) + list(ctx.args))
@@ -288,7 +288,7 @@ def doctor(as_json: Json = False) -> int:
 
     Example: dataflow doctor
     """
-    from opendataflow.runner.doctor import PROBLEM, examine
+    from opendataflow.operations.doctor import PROBLEM, examine
 
     found = list(examine(os.getcwd()))
     if as_json:

@@ -13,8 +13,8 @@ from opendataflow.domain.words import number_of
 from opendataflow.errors import UsageError
 
 if TYPE_CHECKING:
-    from opendataflow.runner.clear import Chunk, Made, RunFolder
-    from opendataflow.runner.preview import Preview
+    from opendataflow.operations.clear import Chunk, Made, RunFolder
+    from opendataflow.operations.preview import Preview
     from opendataflow.store.loop import LoopStore
 
 CELL = 40  # characters of a value that a table shows
@@ -53,7 +53,7 @@ def preview(
     Examples: dataflow preview orders;  dataflow preview orders 2025-11-12 --rows 3 --columns id,total;
     dataflow preview orders --run 42
     """
-    from opendataflow.runner.preview import find_left, find_published, read_rows
+    from opendataflow.operations.preview import find_left, find_published, read_rows
     from opendataflow.store.published import find_dataset
 
     found = address()
@@ -141,7 +141,7 @@ def clear(
 
     Examples: dataflow output clear orders 2025-11-12;  dataflow output clear orders --superseded --yes
     """
-    from opendataflow.runner.clear import made_by_pipeline
+    from opendataflow.operations.clear import made_by_pipeline
     from opendataflow.store.published import find_dataset
 
     if sum((bool(dataids), all_chunks)) > 1:
@@ -160,8 +160,8 @@ def clear(
 def _clear_chunks(
     store: "LoopStore", made: "Made", dataids: list[str] | None, *, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
-    from opendataflow.runner.clear import clear as clear_in
-    from opendataflow.runner.clear import find_chunks
+    from opendataflow.operations.clear import clear as clear_in
+    from opendataflow.operations.clear import find_chunks
 
     name = made.dataset.datasetid
     chunks = find_chunks(store, made, dataids or None)
@@ -195,7 +195,7 @@ def _clear_superseded(
     store: "LoopStore", made: "Made", dataids: list[str] | None, before: float, *, dry_run: bool, yes: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
-    from opendataflow.runner.clear import find_unneeded, remove
+    from opendataflow.operations.clear import find_unneeded, remove
 
     if before > time.time():
         raise UsageError("--older-than is a time that has passed, such as 1h, 2d or 2025-11-12")

@@ -11,7 +11,7 @@ from opendataflow.cli.render import put, put_now, say
 from opendataflow.errors import UsageError
 
 if TYPE_CHECKING:
-    from opendataflow.runner.session import Session
+    from opendataflow.execution.session import Session
 
 SPARK_END_SECONDS = 10.0  # for a warm Spark child to clean up after itself
 
@@ -88,8 +88,8 @@ def run_job(
     """Run the job in this process and tell of each run; the exit code."""
     session = _open_session(job, grace=grace, as_json=as_json)
     from opendataflow.domain.streams import find_sealed_stream, find_settings, not_a_stream
-    from opendataflow.runner.report import line, report
-    from opendataflow.runner.runjob import Outcome
+    from opendataflow.execution.run import Outcome
+    from opendataflow.scheduling.report import line, report
 
     def tell(outcome: Outcome) -> None:
         if not as_json:
@@ -108,7 +108,7 @@ def run_job(
     if is_stream:
         if script_args or asked or dataid is not None:
             raise UsageError(f"{job} is a stream; it takes all items in their order, without arguments or --dataid")
-        from opendataflow.runner.stream import run_stream
+        from opendataflow.streams.run import run_stream
 
         outcomes = run_stream(session, cwd=cwd, drain=drain, wait_seconds=wait)
     else:
@@ -123,15 +123,15 @@ def run_job(
 
 
 def _open_session(job: str, *, grace: float, as_json: bool) -> "Session":
-    from opendataflow.runner.processes import end_with_parent
+    from opendataflow.execution.processes import end_with_parent
 
     end_with_parent()
-    from opendataflow.runner.guard import Guard
+    from opendataflow.execution.guard import Guard
 
     guard = Guard()  # forked while this process has nothing open
+    from opendataflow.execution.session import Session
+    from opendataflow.execution.supervise import Signals
     from opendataflow.project.address import get_address
-    from opendataflow.runner.session import Session
-    from opendataflow.runner.supervise import Signals
 
     return Session(
         guard, Signals(grace_seconds=grace), get_address(os.getcwd()), job, say=say, out_fd=2 if as_json else 1
@@ -152,8 +152,8 @@ def _run_sample(job: str, file: str, *, dry_run: bool, grace: float, as_json: bo
         raise UsageError(f"there is no file {file}")
     session = _open_session(job, grace=grace, as_json=as_json)
     from opendataflow.domain.streams import event_id, get_settings
-    from opendataflow.runner.report import line
-    from opendataflow.runner.stream_sample import run_sample
+    from opendataflow.scheduling.report import line
+    from opendataflow.streams.sample import run_sample
 
     get_settings(session.job)
     done = run_sample(session, file, cwd=os.getcwd(), dry_run=dry_run)
@@ -178,7 +178,7 @@ def _drain_in_slots(job: str, args: list[str], *, slots: int, grace: float, wait
     guards, signals = start_guards(slots, grace)
     from opendataflow.cli.opened import address
     from opendataflow.cli.worker_view import new_view
-    from opendataflow.runner.worker import Asked
+    from opendataflow.scheduling.worker import Asked
 
     found = address()
     asked = Asked(jobs=(job,), once=True, wait_seconds=wait, args=tuple(args), cwd=os.getcwd())

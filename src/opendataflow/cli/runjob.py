@@ -4,7 +4,7 @@ import os
 import sys
 
 from opendataflow.errors import DataflowError, UsageError
-from opendataflow.runner.guard import Guard, open_standard_streams
+from opendataflow.execution.guard import Guard, open_standard_streams
 
 HELP = """\
 usage: RunJob [--dataid D] [--wait S] [--drain] path/to/myETL.sh [args…]
@@ -121,11 +121,11 @@ def _run(argv: list[str]) -> int:
     path, args, dataid, wait, drain = parse(argv)
     _warn_of_late_options(argv, path, args)
     guard = Guard()  # forked while this process is small and has nothing open
+    from opendataflow.execution.script import script_work
+    from opendataflow.execution.session import Session, get_script
+    from opendataflow.execution.supervise import Signals
     from opendataflow.project.address import get_address
-    from opendataflow.runner.report import report
-    from opendataflow.runner.script import script_work
-    from opendataflow.runner.session import Session, get_script
-    from opendataflow.runner.supervise import Signals
+    from opendataflow.scheduling.report import report
 
     signals = Signals()
     script = get_script(path)

@@ -11,7 +11,7 @@ from opendataflow.cli import completion
 from opendataflow.cli.opened import address, opened
 from opendataflow.cli.render import put, put_json, put_table, say
 from opendataflow.errors import UsageError
-from opendataflow.runner.moments import moment, window
+from opendataflow.operations.time_parsing import moment, window
 
 if TYPE_CHECKING:
     from opendataflow.store.loop import LoopStore
@@ -110,8 +110,8 @@ def logs(
 
     Examples: dataflow logs load_orders 2025-11-12;  dataflow logs -f --run 42
     """
-    from opendataflow.runner.look import follow as follow_run
-    from opendataflow.runner.look import is_log_of
+    from opendataflow.operations.log_follow import follow as follow_run
+    from opendataflow.operations.log_follow import is_log_of
     from opendataflow.store.registry import get_run
 
     if follow and as_json:
@@ -173,7 +173,7 @@ def env(
     """
     import shlex
 
-    from opendataflow.runner.look import preview_environment
+    from opendataflow.operations.log_follow import preview_environment
 
     found = address()
     store = opened(found)

@@ -9,7 +9,7 @@ from opendataflow.cli.opened import address, opened
 from opendataflow.cli.render import put_json, put_table, say
 from opendataflow.cli.runs import Json
 from opendataflow.errors import UsageError
-from opendataflow.runner.moments import end_of_pause
+from opendataflow.operations.time_parsing import end_of_pause
 
 if TYPE_CHECKING:
     from opendataflow.domain.job import Job

@@ -38,8 +38,8 @@ def schedule(
     Examples: dataflow schedule load_orders 30m;  dataflow schedule report --cron "0 3 * * *" --timezone Europe/Berlin;
     dataflow schedule report --default;  dataflow schedule
     """
+    from opendataflow.arrivals.due import change_schedule
     from opendataflow.domain.schedules import read_schedule
-    from opendataflow.runner.due import change_schedule
 
     found = address()
     store = opened(found)
@@ -64,7 +64,7 @@ def schedule(
 
 
 def _facts(store: "LoopStore", job: "Job") -> dict[str, Any]:
-    from opendataflow.runner.due import next_slot_of
+    from opendataflow.arrivals.due import next_slot_of
     from opendataflow.store.schedules import schedule_of, told
 
     found = schedule_of(store, job)

@@ -94,7 +94,7 @@ def download(
     """
     declared, root = _find(dataset)
     if declared.location is not None:
-        from opendataflow.runner.source_files import all_rows_of
+        from opendataflow.operations.source_files import all_rows_of
 
         store, registered, root = _registered(declared)
         put_csv(*all_rows_of(store, registered, dataid, root=root), safe=safe)
@@ -126,7 +126,7 @@ def schema(dataset: DatasetId, as_json: Json = False) -> None:
 # Which ----------------------------------------------------------------------------------------------------------------
 def _look(declared: "Dataset", root: str) -> dict[str, Any]:
     if declared.location is not None:
-        from opendataflow.runner.source_files import look_at_files
+        from opendataflow.operations.source_files import look_at_files
 
         store, registered, root = _registered(declared)
         return look_at_files(store, registered, root=root)
@@ -157,7 +157,7 @@ def _place(declared: "Dataset", root: str, dataid: str | None) -> "Place":
     """How it is reached; its password is put into this process's environment, where the connection looks for it."""
     from opendataflow.domain.partitions import check_dataid
     from opendataflow.domain.tables import SQL, find_table, source_database, table_location
-    from opendataflow.runner.environment import find_passwords
+    from opendataflow.execution.environment import find_passwords
     from opendataflow.spark.spec import Database, Place
 
     if find_table(declared) is None:
@@ -211,7 +211,7 @@ def _rows(dataset: str, dataid: str | None, rows: int) -> tuple[list[str], list[
 
 def _preview(declared: "Dataset", dataid: str | None, rows: int) -> tuple[dict[str, str], list[dict[str, Any]]]:
     """Of files: what consumers read."""
-    from opendataflow.runner.source_files import first_rows_of
+    from opendataflow.operations.source_files import first_rows_of
 
     store, registered, root = _registered(declared)
     told = first_rows_of(store, registered, dataid, rows, root=root)

@@ -9,7 +9,7 @@ from opendataflow.cli.render import ask_secret, put, put_json, put_table, say
 from opendataflow.errors import UsageError
 
 if TYPE_CHECKING:
-    from opendataflow.runner.bind import Bound
+    from opendataflow.operations.bind import Bound
 
 DatasetId = Annotated[str, typer.Argument(metavar="DATASET", help="The dataset, as pipelines name it.")]
 Json = Annotated[bool, typer.Option("--json", help="For scripts.")]
@@ -67,7 +67,7 @@ def list_sources(as_json: Json = False) -> None:
 
     Example: dataflow source list --json
     """
-    from opendataflow.runner.source_facts import describe_source
+    from opendataflow.operations.source_facts import describe_source
     from opendataflow.store.sources import list_sources as sources_of
 
     found = address()
@@ -101,8 +101,8 @@ def _given(text: str) -> tuple[str, str]:
 
 
 def _do(dataset: str, given: dict[str, Any], *, dry_run: bool, as_json: bool) -> None:
-    from opendataflow.runner.bind import bind as bind_to
-    from opendataflow.runner.bind import home_of
+    from opendataflow.operations.bind import bind as bind_to
+    from opendataflow.operations.bind import home_of
 
     found = address()
     store = opened(found, make=found.home is not None)

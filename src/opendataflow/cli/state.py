@@ -15,8 +15,8 @@ from opendataflow.errors import UsageError
 
 if TYPE_CHECKING:
     from opendataflow.project.address import Address
-    from opendataflow.runner.stream_state import StreamStatus
     from opendataflow.store.loop import LoopStore
+    from opendataflow.streams.state import StreamStatus
 
 Json = Annotated[bool, typer.Option("--json", help="For scripts.")]
 
@@ -118,7 +118,7 @@ def _streams(store: "LoopStore", found: "Address") -> "list[StreamStatus]":
     rows = list_streams(store, project=found.project)
     if not rows:
         return []
-    from opendataflow.runner.stream_state import stream_status
+    from opendataflow.streams.state import stream_status
 
     return [stream_status(store, found, row) for row in rows]
 
@@ -185,7 +185,7 @@ def why(
 
     Examples: dataflow why load_orders 2025-11-12;  dataflow why
     """
-    from opendataflow.runner.explain import explain
+    from opendataflow.operations.explain import explain
 
     found = address()
     store = opened(found)
@@ -232,7 +232,7 @@ def _why_stream(store: "LoopStore", found: "Address", job: str, as_json: bool) -
     row = find_stream(store, job, project=found.project)
     if row is None:
         return False
-    from opendataflow.runner.stream_state import describe, stream_status
+    from opendataflow.streams.state import describe, stream_status
 
     status = stream_status(store, found, row)
     if as_json:
@@ -246,11 +246,11 @@ def _why_stream(store: "LoopStore", found: "Address", job: str, as_json: bool) -
 
 
 def _why_all(store: "LoopStore", found: "Address", as_json: bool) -> None:
-    from opendataflow.runner.blockers import LIMIT, find_blockers
+    from opendataflow.operations.blockers import LIMIT, find_blockers
 
     told, is_all = find_blockers(store, project=found.project)
     if _streams(store, found):
-        from opendataflow.runner.stream_state import stream_blockers
+        from opendataflow.streams.state import stream_blockers
 
         told += stream_blockers(store, found, project=found.project)
     if as_json:

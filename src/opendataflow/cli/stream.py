@@ -18,8 +18,8 @@ from opendataflow.errors import UsageError
 if TYPE_CHECKING:
     from opendataflow.domain.job import Job
     from opendataflow.project.address import Address
-    from opendataflow.runner.stream_state import StreamStatus
     from opendataflow.store.loop import LoopStore
+    from opendataflow.streams.state import StreamStatus
 
 WATCH_SECONDS = 1.0
 
@@ -72,8 +72,8 @@ def status(
 
     Examples: dataflow stream status;  dataflow stream status leads --json;  dataflow stream status --watch
     """
-    from opendataflow.runner.stream_state import all_streams, stream_status
     from opendataflow.store.streams import get_stream
+    from opendataflow.streams.state import all_streams, stream_status
 
     found = address()
     store = opened(found)
@@ -97,7 +97,7 @@ def status(
 
 def put_streams(told: "list[StreamStatus]", title: str = "") -> None:
     """A table of streams, and what to do about those that need it."""
-    from opendataflow.runner.stream_state import describe
+    from opendataflow.streams.state import describe
 
     columns = ("stream", "state", "accepted", "processed", "set aside", "rejected", "behind", "seconds", "items/s",
                "sealed to")  # fmt: skip
@@ -189,7 +189,7 @@ def replay(
     if since is not None:
         _replay_since(found, store, job, since, dry_run=dry_run, yes=yes, as_json=as_json)
         return
-    from opendataflow.runner.stream_replay import find_failed_items, replay_failed
+    from opendataflow.streams.replay import find_failed_items, replay_failed
 
     items = find_failed_items(store, job, offsets or None)
     sent = {one.offset: "" for one in items} if dry_run else replay_failed(store, job, _folder(found, job), items)
@@ -201,7 +201,7 @@ def replay(
 def _replay_since(
     found: "Address", store: "LoopStore", job: "Job", since: str, *, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
-    from opendataflow.runner.stream_replay import replay_since
+    from opendataflow.streams.replay import replay_since
 
     planned = replay_since(store, job, _folder(found, job), moment(since), dry_run=True)
     if planned and not dry_run:
@@ -239,7 +239,7 @@ def resume(pipeline: Pipeline) -> None:
 
     Example: dataflow stream resume leads
     """
-    from opendataflow.runner.stream_replay import resume_stream
+    from opendataflow.streams.replay import resume_stream
 
     _, store, job = _stream(pipeline)
     for line in resume_stream(store, job):

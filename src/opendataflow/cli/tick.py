@@ -28,17 +28,17 @@ def tick(
 
     Example: */5 * * * *  cd /srv/warehouse && dataflow tick
     """
-    from opendataflow.runner.guard import Guard
+    from opendataflow.execution.guard import Guard
 
     guard = Guard()  # forked while this process has nothing open
+    from opendataflow.alerts.watch import look_once
     from opendataflow.cli.opened import address, opened
     from opendataflow.cli.paused import pause_of_all
     from opendataflow.domain.words import number_of
-    from opendataflow.runner.alert_watch import look_once
-    from opendataflow.runner.report import line
-    from opendataflow.runner.supervise import Signals
-    from opendataflow.runner.tick import make_all_due
-    from opendataflow.runner.tick import tick as run_tick
+    from opendataflow.execution.supervise import Signals
+    from opendataflow.scheduling.report import line
+    from opendataflow.scheduling.tick import make_all_due
+    from opendataflow.scheduling.tick import tick as run_tick
 
     found = address()
     store = opened(found)

@@ -9,10 +9,10 @@ from opendataflow.errors import UsageError
 
 if TYPE_CHECKING:
     from opendataflow.cli.worker_view import Lines
+    from opendataflow.execution.guard import Guard
+    from opendataflow.execution.supervise import Signals
     from opendataflow.project.address import Address
-    from opendataflow.runner.guard import Guard
-    from opendataflow.runner.supervise import Signals
-    from opendataflow.runner.worker import Asked
+    from opendataflow.scheduling.worker import Asked
 
 MOST_SLOTS = 256
 
@@ -47,7 +47,7 @@ def worker(
     guards, signals = start_guards(slots, grace)
     from opendataflow.cli.opened import address
     from opendataflow.cli.worker_view import new_view
-    from opendataflow.runner.worker import Asked
+    from opendataflow.scheduling.worker import Asked
 
     found = address()
     view = new_view(found, as_json=as_json, jobs=wanted)
@@ -56,8 +56,8 @@ def worker(
 
 def start_guards(slots: int | None, grace: float) -> "tuple[list[Guard], Signals]":
     """The guards of so many slots, before anything is opened."""
-    from opendataflow.runner.guard import Guard
-    from opendataflow.runner.supervise import Signals
+    from opendataflow.execution.guard import Guard
+    from opendataflow.execution.supervise import Signals
 
     guards = [Guard(apart=True) for _ in range(slots or len(os.sched_getaffinity(0)))]
     return guards, Signals(grace_seconds=grace)
@@ -66,7 +66,7 @@ def start_guards(slots: int | None, grace: float) -> "tuple[list[Guard], Signals
 def work(guards: "list[Guard]", signals: "Signals", found: "Address", asked: "Asked", view: "Lines") -> int:
     """Let a worker run to its end; returns the exit code."""
     from opendataflow.cli.opened import opened
-    from opendataflow.runner.worker import Worker
+    from opendataflow.scheduling.worker import Worker
 
     store = opened(found)
     for name in asked.jobs:

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from opendataflow.cli.paused import pause_of_all, until_text
 from opendataflow.errors import DataflowError, StoreUnavailable
-from opendataflow.runner.progress import NOTHING, HeldUp, Progress, Row
+from opendataflow.operations.progress import NOTHING, HeldUp, Progress, Row
 from opendataflow.store.loop import LoopStore
 from opendataflow.store.stuck import count_behind_failed, count_retried, list_closed
 from opendataflow.store.tally import Counting

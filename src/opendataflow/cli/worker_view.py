@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from opendataflow.cli.render import STYLES, put_now, say
 from opendataflow.cli.worker_look import Key, Looks, Onlooker, Seen
 from opendataflow.domain.words import number_of
+from opendataflow.execution.run import Outcome
+from opendataflow.execution.session import own_name
+from opendataflow.operations.progress import Row, duration, line
 from opendataflow.project.address import Address
-from opendataflow.runner.progress import Row, duration, line
-from opendataflow.runner.report import line as outcome_line
-from opendataflow.runner.runjob import Outcome
-from opendataflow.runner.session import own_name
+from opendataflow.scheduling.report import line as outcome_line
 from opendataflow.store import open_store
 from opendataflow.store.loop import LoopStore
 

@@ -1,5 +1,7 @@
-"""Checks that a dataset declares, and what came of them. Nothing here looks at data; runner/checks.py does so on files,
-spark/checks.py in the pass that writes them."""
+"""Checks that a dataset declares, and what came of them. Nothing here looks at data.
+
+checks/perform.py does so on files, spark/checks.py in the pass that writes them.
+"""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence

@@ -19,7 +19,7 @@ from opendataflow.project.values import check_dataset_id
 
 SUFFIX = ".csv"
 SOURCES, OUTPUT = "sources", "output"
-# It is there or not, nobody waits for its end, and a new version of it is taken in: see runner/sources.py.
+# It is there or not, nobody waits for its end, and a new version of it is taken in: see arrivals/sources.py.
 ARRIVAL = {"stable": 0.0, "again": True}
 
 

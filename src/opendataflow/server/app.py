@@ -14,8 +14,8 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from opendataflow import __version__
+from opendataflow.alerts.watch import Watch
 from opendataflow.errors import DataflowError
-from opendataflow.runner.alert_watch import Watch
 from opendataflow.server import hooks
 from opendataflow.server.access import Known, NotSignedIn, Viewer, ask_first, open_to_all, owners
 from opendataflow.server.api import ROUTERS as API

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.questions import CODES, Question
 from opendataflow.errors import Refused, UsageError
-from opendataflow.runner.preview import Preview, Shown, find_published, read_rows
+from opendataflow.operations.preview import Preview, Shown, find_published, read_rows
 from opendataflow.server.context import Context
 from opendataflow.server.downloads import Download, File, download, files_of
 from opendataflow.server.facts_datasets import get_declared

@@ -6,7 +6,7 @@ from opendataflow.domain.job import Job, JobStatus
 from opendataflow.domain.questions import Verdict
 from opendataflow.domain.words import number_of
 from opendataflow.errors import UsageError
-from opendataflow.runner.prepare import prepare
+from opendataflow.execution.prepare import prepare
 from opendataflow.server.actions import Acting, Action, Asked, Done, Field, Plan
 from opendataflow.server.asking import Reason, Several, Word, Words, counted, get_job, target_of, who_works
 from opendataflow.store.accounts import Role

@@ -8,7 +8,7 @@ from pydantic import model_validator
 from opendataflow.domain.job import Job
 from opendataflow.domain.words import number_of
 from opendataflow.errors import UsageError
-from opendataflow.runner.moments import end_of_pause
+from opendataflow.operations.time_parsing import end_of_pause
 from opendataflow.server.actions import Acting, Action, Asked, Done, Field, Plan
 from opendataflow.server.asking import Reason, Word, get_job, who_works
 from opendataflow.store.accounts import Role

@@ -2,10 +2,10 @@
 
 from pydantic import Field as Limited
 
+from opendataflow.deploy.webhook import HOOK_PATH, encrypted_credential, new_hook_secret
+from opendataflow.deploy.work import lost_tasks, start_work
 from opendataflow.errors import UsageError
 from opendataflow.project.git_address import read_branch, read_remote
-from opendataflow.runner.git_hook import HOOK_PATH, encrypted_credential, new_hook_secret
-from opendataflow.runner.git_work import lost_tasks, start_work
 from opendataflow.server.actions import Acting, Action, Asked, Done, Field, Plan
 from opendataflow.server.asking import Word
 from opendataflow.server.problems import NotThere
@@ -154,7 +154,7 @@ def describe_remove(acting: Acting, asked: ProjectAsked) -> Plan:
 
 
 def perform_remove(acting: Acting, asked: ProjectAsked) -> Done:
-    from opendataflow.runner.git_projects import remove
+    from opendataflow.deploy.projects import remove
 
     found = _get(acting, asked.project)
     return Done(remove(acting.store, found.project), found.project, then="/projects")

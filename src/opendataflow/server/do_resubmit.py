@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from opendataflow.domain.words import number_of
 from opendataflow.errors import UsageError
-from opendataflow.runner.chosen import Chosen, choose
+from opendataflow.operations.selection import Chosen, choose
 from opendataflow.server.actions import Acting, Action, Asked, Done, Field, Plan
 from opendataflow.server.asking import (
     MOST_ROWS,

@@ -2,10 +2,10 @@
 
 import datetime
 
+from opendataflow.arrivals.clock_slots import next_slot
+from opendataflow.arrivals.due import change_schedule, next_slot_of
 from opendataflow.domain.schedules import get_clock, read_schedule
 from opendataflow.errors import UsageError
-from opendataflow.runner.due import change_schedule, next_slot_of
-from opendataflow.runner.slots import next_slot
 from opendataflow.server.actions import Acting, Action, Asked, Done, Field, Plan
 from opendataflow.server.asking import Reason, Word, get_job
 from opendataflow.store.accounts import Role

@@ -10,7 +10,7 @@ from starlette.types import Receive
 
 from opendataflow.domain.dataset import why_no_place
 from opendataflow.errors import UsageError
-from opendataflow.runner.bind import Bound, bind, home_of
+from opendataflow.operations.bind import Bound, bind, home_of
 from opendataflow.server.access import User
 from opendataflow.server.actions import Acting, Action, Asked, Done, Plan
 from opendataflow.server.children import Children, Failed, Stream, explain, first_of

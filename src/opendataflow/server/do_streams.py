@@ -7,15 +7,15 @@ from pydantic import Field as Number
 from opendataflow.domain.job import Job
 from opendataflow.domain.words import number_of
 from opendataflow.errors import UsageError
+from opendataflow.operations.time_parsing import moment
 from opendataflow.project.address import stream_folder
-from opendataflow.runner.moments import moment
-from opendataflow.runner.stream_replay import find_failed_items, replay_failed, replay_since, resume_stream
-from opendataflow.runner.stream_state import describe, stream_status
 from opendataflow.server.actions import Acting, Action, Asked, Done, Field, Plan
 from opendataflow.server.asking import MOST_ROWS, Numbers, Several, Word
 from opendataflow.server.facts_streams import get_row, has_log
 from opendataflow.store.accounts import Role
 from opendataflow.store.streams import counters, list_failed_batches, new_token, revoke_token
+from opendataflow.streams.replay import find_failed_items, replay_failed, replay_since, resume_stream
+from opendataflow.streams.state import describe, stream_status
 
 MOST_AT_ONCE = 10_000  # items that one request sends again
 

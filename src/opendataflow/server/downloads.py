@@ -5,9 +5,9 @@ import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from opendataflow.buckets.opened import open_binary
 from opendataflow.errors import UsageError
-from opendataflow.runner.files import find_inside, is_reachable
+from opendataflow.storage.buckets.opened import open_binary
+from opendataflow.storage.files import find_inside, is_reachable
 
 BLOCK = 1 << 18
 

@@ -4,13 +4,13 @@ import datetime
 import json
 from typing import Any, NamedTuple
 
+from opendataflow.arrivals.clock_slots import next_slot
+from opendataflow.arrivals.due import next_slot_of
 from opendataflow.domain.checks import texts_of
 from opendataflow.domain.job import Job
 from opendataflow.domain.schedules import get_clock
 from opendataflow.domain.streams import find_sealed_stream, find_settings
-from opendataflow.runner.due import next_slot_of
-from opendataflow.runner.look import shown_items
-from opendataflow.runner.slots import next_slot
+from opendataflow.operations.log_follow import shown_items
 from opendataflow.server.code_text import CodeText, read_text, transformation_text
 from opendataflow.server.problems import NotThere
 from opendataflow.store.loop import LoopStore

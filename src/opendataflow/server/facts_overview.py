@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from opendataflow.domain.partitions import TIME_KINDS, kind
+from opendataflow.operations.blockers import Root, find_blockers, next_step
 from opendataflow.project.address import Address
-from opendataflow.runner.blockers import Root, find_blockers, next_step
-from opendataflow.runner.stream_state import stream_blockers
 from opendataflow.server.facts_jobs import dataids_of
 from opendataflow.store.live import running
 from opendataflow.store.loop import LoopStore
@@ -16,6 +15,7 @@ from opendataflow.store.registry import get_run
 from opendataflow.store.streams import list_streams
 from opendataflow.store.tally import fold_if_due
 from opendataflow.store.workers import find_pause_of_all, list_limits, list_workers
+from opendataflow.streams.state import stream_blockers
 
 LOOKED_AT = 2_000  # failed, and blocked dataids that are grouped by root; what failed or is held is counted whole
 NAMED = 20  # dataids that a group names

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from opendataflow.runner.git_work import lost_tasks
+from opendataflow.deploy.work import lost_tasks
 from opendataflow.server.problems import NotThere
 from opendataflow.store import git
 from opendataflow.store.git import GitProject, Registered, Task

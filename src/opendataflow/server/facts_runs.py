@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from opendataflow.domain.dataset import path_segment
 from opendataflow.domain.streams import find_settings
 from opendataflow.errors import UsageError
+from opendataflow.operations.explain import explain
+from opendataflow.operations.time_parsing import moment
 from opendataflow.project.address import Address
-from opendataflow.runner.explain import explain
-from opendataflow.runner.files import is_inside
-from opendataflow.runner.moments import moment
 from opendataflow.server.downloads import Download, File, download, files_of
 from opendataflow.server.problems import NotThere
+from opendataflow.storage.files import is_inside
 from opendataflow.store.check_results import find_findings
 from opendataflow.store.git import commits_of
 from opendataflow.store.live import made_by

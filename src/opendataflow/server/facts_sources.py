@@ -4,9 +4,9 @@ import json
 from typing import Any, NamedTuple
 
 from opendataflow.errors import ConfigurationError, UsageError
+from opendataflow.operations.bind import home_of
+from opendataflow.operations.source_facts import Described, describe_source
 from opendataflow.project.bound import FIELDS, SECRETS, declared_fields
-from opendataflow.runner.bind import home_of
-from opendataflow.runner.source_facts import Described, describe_source
 from opendataflow.server.problems import NotThere
 from opendataflow.store.loop import LoopStore
 from opendataflow.store.sources import Binding, count_sources, find_source, list_bindings, list_sources

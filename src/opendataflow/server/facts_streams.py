@@ -8,10 +8,10 @@ from typing import Any
 from opendataflow.domain.job import Job
 from opendataflow.domain.streams import INTAKE, Field, event_id, get_settings
 from opendataflow.project.address import Address, stream_folder
-from opendataflow.runner.stream_state import all_streams, describe, describe_source, stream_status
 from opendataflow.server.problems import NotThere
 from opendataflow.store.loop import LoopStore
 from opendataflow.store.streams import StreamRow, find_stream, list_failed
+from opendataflow.streams.state import all_streams, describe, describe_source, stream_status
 
 FILE = "jobs"
 BAR_SECONDS = 15

@@ -11,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from opendataflow.errors import DataflowError
-from opendataflow.runner.stream_state import GONE, LAGS_SECONDS, all_streams
 from opendataflow.server.access import open_to_all
 from opendataflow.server.context import Context, get_context
 from opendataflow.store.open import SCHEMA_VERSION
 from opendataflow.store.streams import FAILED
+from opendataflow.streams.state import GONE, LAGS_SECONDS, all_streams
 
 LEAST_BYTES, LEAST_PART = 200 * 2**20, 0.02  # free on the disk of the work folder
 READY_SECONDS = 2.0  # for which an answer holds: everybody may ask

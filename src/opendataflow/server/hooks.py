@@ -8,9 +8,9 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from opendataflow.deploy.webhook import find_hook_secret, is_theirs, read_push
+from opendataflow.deploy.work import lost_tasks, start_work
 from opendataflow.errors import SecretError, UsageError
-from opendataflow.runner.git_hook import find_hook_secret, is_theirs, read_push
-from opendataflow.runner.git_work import lost_tasks, start_work
 from opendataflow.server.access import open_to_all
 from opendataflow.server.context import Ctx
 from opendataflow.store.git import find_git_project, new_task

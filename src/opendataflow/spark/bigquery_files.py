@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 
-from opendataflow.buckets import files
 from opendataflow.errors import JobFailed
 from opendataflow.spark.files_local import data_files
 from opendataflow.spark.files_read import read_chunk
@@ -16,6 +15,7 @@ from opendataflow.spark.files_remote import Way, is_remote, way_to
 from opendataflow.spark.files_write import write_chunk
 from opendataflow.spark.scratch import scratch_folder
 from opendataflow.spark.spec import Place
+from opendataflow.storage.buckets import files
 
 
 class StagedFiles:

@@ -2,7 +2,7 @@
 
 A condition is true or false, never null, and never raises: it goes into the write's own pass, which ANSI mode would
 stop. The exception is `expression`, whose SQL is the project's own. What each kind means is the same as in
-runner/rules.py, where files are checked without Spark.
+checks/row_checks.py, where files are checked without Spark.
 """
 
 import datetime

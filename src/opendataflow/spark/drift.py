@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from pyspark.sql.types import StructType
 
-from opendataflow.buckets.opened import arrow_source
 from opendataflow.errors import JobFailed
 from opendataflow.spark.files_csv import open_bytes
 from opendataflow.spark.spec import Place
+from opendataflow.storage.buckets.opened import arrow_source
 
 SAMPLE_BYTES = 256 * 1024  # of each JSON file, to see the keys it has
 _SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"

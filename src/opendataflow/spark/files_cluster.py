@@ -16,14 +16,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from opendataflow.buckets import files
-from opendataflow.buckets.address import S3, parse
-from opendataflow.buckets.connect import settings_of
 from opendataflow.errors import JobFailed
 from opendataflow.spark import bucket_tasks
 from opendataflow.spark.drift import check_columns, find_footers
 from opendataflow.spark.files_csv import CsvForm
 from opendataflow.spark.spec import Place
+from opendataflow.storage.buckets import files
+from opendataflow.storage.buckets.address import S3, parse
+from opendataflow.storage.buckets.connect import settings_of
 
 MOST_TASKS = 10_000
 HEADER_BYTES = 1024 * 1024  # no header is longer

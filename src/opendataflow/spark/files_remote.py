@@ -18,11 +18,11 @@ from enum import Enum
 from typing import Any
 
 from opendataflow import faults
-from opendataflow.buckets import files
-from opendataflow.buckets.address import GS, S3, is_in_bucket, parse
 from opendataflow.errors import JobFailed
 from opendataflow.spark.scratch import scratch_folder
 from opendataflow.spark.spec import ChunkSpec, Place
+from opendataflow.storage.buckets import files
+from opendataflow.storage.buckets.address import GS, S3, is_in_bucket, parse
 
 Result = dict[str, Any]
 Hear = Callable[..., None]

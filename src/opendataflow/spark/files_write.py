@@ -13,12 +13,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StringType, StructType, VariantType
 
-from opendataflow.buckets.opened import arrow_source
 from opendataflow.errors import JobFailed
 from opendataflow.spark.files_local import data_files, fsync, merged, option, sync, total_bytes
 from opendataflow.spark.files_remote import Way, for_connector, is_remote, way_to
 from opendataflow.spark.spark_words import causes
 from opendataflow.spark.spec import Place
+from opendataflow.storage.buckets.opened import arrow_source
 
 SMALL_BYTES = 16 * 1024 * 1024  # input up to here is written as one file: one task copes with it
 FILE_BYTES = 128 * 1024 * 1024  # what a file should have at least, where there are many

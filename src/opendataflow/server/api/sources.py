@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from opendataflow.runner.source_facts import Described
+from opendataflow.operations.source_facts import Described
 from opendataflow.server.access import Admin, Operator, Viewer
 from opendataflow.server.context import Ctx
 from opendataflow.server.do_sources import SAMPLE_ROWS, bind_source, download, run_test, sample, tell

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from opendataflow.runner.git_hook import HOOK_PATH
+from opendataflow.deploy.webhook import HOOK_PATH
 from opendataflow.server.access import Viewer
 from opendataflow.server.context import Ctx
 from opendataflow.server.facts_projects import find_project, find_projects

@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from opendataflow.errors import DataflowError, StoreUnavailable, UsageError
+from opendataflow.operations.bind import Bound
 from opendataflow.project.bound import SECRETS
-from opendataflow.runner.bind import Bound
 from opendataflow.server.access import Admin, Operator, User, Viewer
 from opendataflow.server.children import Failed
 from opendataflow.server.context import Ctx

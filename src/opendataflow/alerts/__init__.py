@@ -1,0 +1,1 @@
+"""Alerts: what somebody must hear of, and sending it."""

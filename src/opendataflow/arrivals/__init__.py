@@ -1,0 +1,1 @@
+"""What comes from outside: files, tables, and slots of clocks."""

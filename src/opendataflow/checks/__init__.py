@@ -1,0 +1,1 @@
+"""Checks of a chunk's files without Spark and without Java."""

@@ -1,0 +1,62 @@
+"""The end of a child, audited: what it makes of the run."""
+
+import signal
+from typing import TYPE_CHECKING
+
+from opendataflow.domain.checks import ChecksFailed
+from opendataflow.domain.ending import ending_of
+from opendataflow.domain.run import Claim, Ending, Result
+from opendataflow.execution.supervise import (
+    Aborted,
+    ChildEnd,
+    Exited,
+    GivenBack,
+    Killed,
+    Lost,
+    NotRun,
+    Stopped,
+    TimedOut,
+)
+
+if TYPE_CHECKING:
+    from opendataflow.domain.job import Job
+    from opendataflow.execution.run import Locations, Work
+
+
+def audit(job: "Job", work: "Work", claim: Claim, end: ChildEnd, locations: "Locations") -> Result:
+    """What the run is to be recorded as; of one that exited 0, what it made is looked at first."""
+    match end:
+        case Exited(code=0):
+            try:
+                return Result(Ending.COMPLETE, 0, "", manifests=work.manifests(claim, locations))
+            except ChecksFailed as failed:
+                return Result(Ending.FAILED, 0, f"it exited 0, but its data are not right: {failed}")
+            except OSError as error:
+                place = f" {error.filename}" if error.filename else ""
+                return Result(Ending.FAILED, 0, f"it exited 0, but an output is not there:{place} {error.strerror}")
+        case Exited(code):
+            reason = work.reason(claim) if work.reason is not None else ""
+            return Result(ending_of(code, job.definition), code, reason or f"it exited {code}")
+        case Killed(number):
+            return Result(Ending.DIED, 128 + number, f"it was killed by signal {number}")
+        case Stopped(number, True) if number == signal.SIGINT:
+            return Result(Ending.FAILED, 128 + number, "interrupted by a person")
+        case Stopped(number):
+            return Result(Ending.HANDED_BACK, 128 + number, f"handed back: the runner got signal {number}")
+        case TimedOut(seconds):
+            return Result(Ending.FAILED, None, f"it ran longer than its timeout of {seconds:g} s and was ended")
+        case Aborted(by):
+            return Result(Ending.ABORTED, None, f"aborted by {by}")
+        case NotRun(reason):
+            return Result(Ending.FAILED, None, f"it could not be started: {reason}")
+        case Lost(reason) | GivenBack(reason):
+            return Result(Ending.HANDED_BACK, None, reason)
+
+
+def exit_code(end: ChildEnd, result: Result) -> int:
+    """0 complete, 128+n ended by a signal, 1 anything else that failed."""
+    if result.ending is Ending.COMPLETE:
+        return 0
+    if isinstance(end, Stopped | Killed):
+        return 128 + end.signal
+    return 1

@@ -1,0 +1,334 @@
+"""A pipeline as a job's work: the Spark child, what it is told for each run, and what it says it wrote.
+
+The child stays for all runs of this runner, because Spark takes seconds to start and a chunk may take less.
+"""
+
+import contextlib
+import errno
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from opendataflow.domain.checks import Checked, Finding
+from opendataflow.domain.child_json import read_json
+from opendataflow.domain.chunk import Manifest
+from opendataflow.domain.dataset import Dataset
+from opendataflow.domain.job import Job
+from opendataflow.domain.run import Claim, Ending, Result
+from opendataflow.domain.tables import SQL, WHOLE, find_table, source_database, table_location, target_database
+from opendataflow.errors import ConfigurationError, StoreUnavailable
+from opendataflow.execution.environment import dataids_of, run_environment
+from opendataflow.execution.export import show
+from opendataflow.execution.log import MASK, MASKED_FROM
+from opendataflow.execution.run import Locations, Step, Tasks, Work
+from opendataflow.extras import require
+from opendataflow.private_files import make_folder
+from opendataflow.store.loop import LoopStore
+
+CHILD = "opendataflow.spark.child"
+LEFTOVER_SECONDS = 86_400.0  # files of runs that nobody ended here are older than any live one by then
+VERSION_SECONDS = 60.0  # the hash of each transformation is exact at any time
+
+
+def pipeline_work(
+    job: Job, work_folder: str, *, store: LoopStore, say: Callable[[str], None], asked: dict[str, Any] | None = None,
+    secrets: tuple[str, ...] = (),
+) -> Work:  # fmt: skip
+    """Run the pipeline's transformations on Spark, each run in a directory of its own.
+
+    `asked` may hold `at_once`, `profile` and `explain`, which win over the pipeline's own. `secrets` are masked in what
+    is kept of the transformations.
+    """
+    require("pyspark", "pyarrow", "pandas")  # before anything is claimed
+    for link in job.links:
+        if link.dataset.location is None and link.dataset.clock is None and find_table(link.dataset) is None:
+            raise ConfigurationError(
+                f"pipeline {job.jobid} uses dataset {link.dataset.datasetid}, which has no path; "
+                "pipelines read and write files, and tables with a `url`"
+            )
+    made = _Pipeline(job, os.path.join(work_folder, "runs"), store, say, asked or {}, secrets)
+    return Work(made.argv, made.manifests, made.reason, made.published, made.tasks())
+
+
+class _Pipeline:
+    """What is between the runner and the child: a file for each task, and one for each result."""
+
+    def __init__(
+        self, job: Job, folder: str, store: LoopStore, say: Callable[[str], None], asked: dict[str, Any],
+        secrets: tuple[str, ...],
+    ) -> None:  # fmt: skip
+        self._secrets = tuple(secret for secret in secrets if len(secret) >= MASKED_FROM)
+        self._job, self._folder, self._store, self._say, self._asked = job, folder, store, say, asked
+        (self._output,) = job.outputs
+        self._writes_table = find_table(self._output.dataset) is not None
+        self._said: dict[int, dict[str, Any]] = {}  # what the child wrote down of runs that are not yet recorded
+        self._version: dict[str, Any] = {}
+        self._version_at = float("-inf")
+
+    def tasks(self) -> Tasks:
+        if int(self._setting("at_once") or 1) > 1:
+            self._say(f"{self._job.jobid}: at_once is ignored: the chunks of a pipeline run one at a time")
+        return Tasks(self._write, self._begun, self._keep_steps, self._ended, self._chunks_per_task())
+
+    def _chunks_per_task(self) -> int:
+        wanted = int(self._setting("chunks_per_job") or 1)
+        # Only files can be told apart again after one Spark job has read or written several chunks.
+        if wanted == 1 or any(find_table(link.dataset) is not None for link in self._job.links):
+            return 1
+        if self._job.definition.get("rowwise") or self._is_pandas():  # in pandas, each chunk is a process of its own
+            return wanted
+        self._say(
+            f"{self._job.jobid}: chunks_per_job is ignored, and the chunks run one by one: it needs `rowwise: true`, "
+            "the promise that every output row comes from one input row of the same chunk"
+        )
+        return 1
+
+    def _is_pandas(self) -> bool:
+        declared = self._job.definition.get("engine")
+        if declared:
+            return declared == "pandas"
+        from opendataflow.project.inspect_code import find_engine
+
+        names: Any = self._job.definition.get("transformations") or []
+        for name in names:
+            path = os.path.join(self._job.home, "pipelines", self._job.jobid, f"{str(name).removesuffix('.py')}.py")
+            with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+                if find_engine(file.read()) == "pandas":
+                    return True
+        return False
+
+    def _setting(self, name: str) -> Any:
+        asked = self._asked.get(name)
+        return self._job.definition.get(name) if asked is None else asked
+
+    @staticmethod
+    def argv() -> list[str]:
+        # -P: what lies in the caller's folder must not stand in for a library of the same name.
+        return [sys.executable, "-P", "-m", CHILD]
+
+    # What the child is told -------------------------------------------------------------------------------------
+    def _write(self, runs: list[tuple[Claim, Locations]]) -> str:
+        make_folder(self._folder)
+        _remove_leftovers(self._folder)
+        task = os.path.join(self._folder, f"{runs[0][0].runid}.json")
+        specs = [self._spec(claim, locations) for claim, locations in runs]
+        _write_private(task, {"specs": specs, "results": [self._result_path(claim) for claim, _ in runs]})
+        return json.dumps({"task": task})
+
+    def _spec(self, claim: Claim, locations: Locations) -> dict[str, Any]:
+        """Everything the child needs to produce this chunk; opendataflow.spark.spec reads it."""
+        job, output = self._job, self._output.dataset
+        checks = self._checks()
+        sources = [link.dataset for link in job.inputs if link.dataset.clock is None]
+        if self._writes_table:
+            locations = {**locations, output[:2]: table_location(output, claim.dataid, root=job.root)}
+        destination = {**_place(output, locations[output[:2]]), "single_file": output.is_one_file}
+        destination |= self._target(claim) if self._writes_table else {}
+        return {
+            "home": job.home,
+            "slug": job.jobid,
+            "transformations": job.definition.get("transformations") or [],
+            "dataid": claim.dataid,
+            "runid": claim.runid,
+            "spark": job.definition.get("spark") or {},
+            "environment": run_environment(job=job, claim=claim, locations=locations, dataids=dataids_of(claim.inputs)),
+            "sources": [_source(dataset, claim, locations, root=job.root) for dataset in sources],
+            "destination": destination,
+            "engine": job.definition.get("engine"),
+            "rowwise": bool(job.definition.get("rowwise")),
+            "checks": checks,
+            "earlier_rows": self._earlier_rows(claim, checks),
+            "profile": bool(self._setting("profile")),
+            "explain": bool(self._setting("explain")),
+            "timeout_seconds": job.timeout_seconds,
+            **(self._before(claim) if self._writes_table else {}),
+        }
+
+    def _target(self, claim: Claim) -> dict[str, Any]:
+        """Where in a database this run writes, and how."""
+        output, root = self._output.dataset, self._job.root
+        replaces_all = bool(self._job.definition.get("replace")) or self._job.partitions == WHOLE
+        database = target_database(output, claim.dataid, root=root, replaces_all=replaces_all)
+        return {"format": SQL, "database": database}
+
+    def _before(self, claim: Claim) -> dict[str, Any]:
+        """What tells the child whether a run that died has left this very chunk in the target already."""
+        from opendataflow.store.published import find_chunk
+
+        chunk = find_chunk(self._store, self._output.dataset, claim.dataid)
+        inputs = json.loads(self._store.read("inputs_read", {"runid": claim.runid})[0][0])
+        return {
+            "published_run": chunk.version if chunk is not None else None,
+            "inputs_digest": _digest(inputs),
+        }
+
+    def _earlier_rows(self, claim: Claim, checks: list[dict[str, Any]]) -> list[int]:
+        last = max((one["options"].get("last") or 0 for one in checks if one["kind"] == "rows"), default=0)
+        if not last:
+            return []
+        from opendataflow.store.arrivals import earlier_rows
+
+        return earlier_rows(self._store, self._output.dataset, claim.dataid)(last)
+
+    # What is kept -------------------------------------------------------------------------------------------------
+    def _begun(self, claims: list[Claim]) -> None:
+        from opendataflow.store.pipelines import record_runs
+
+        if time.monotonic() - self._version_at > VERSION_SECONDS:
+            from opendataflow.project.git import find_version
+
+            commit, dirty = find_version(self._job.home)
+            self._version = {"git_commit": commit, "dirty": None if dirty is None else int(dirty)}
+            self._version_at = time.monotonic()
+        names: Any = self._job.definition.get("transformations") or []
+        steps = [{"position": number, "name": str(name)} for number, name in enumerate(names, 1)]
+        record_runs(self._store, [(claim, self._version, steps) for claim in claims])
+
+    def _keep_steps(self, claim: Claim, steps: list[Step]) -> None:
+        from opendataflow.store.pipelines import record_steps
+
+        record_steps(self._store, claim, self._masked(steps))
+
+    def _ended(self, claim: Claim, steps: list[Step], result: Result) -> None:
+        from opendataflow.store.pipelines import record_runs
+
+        said = self._said.pop(claim.runid, {})
+        if not said and result.ending is not Ending.COMPLETE:
+            steps = [
+                {**step, "status": "ERROR", "error": result.message} if step["status"] == "RUNNING" else step
+                for step in steps
+            ]
+        size = result.manifests[0][2].bytes if result.manifests else None
+        details = {**self._version, **said, "bytes": size}
+        with contextlib.suppress(StoreUnavailable):  # the end itself is tried again, and kept if need be
+            record_runs(self._store, [(claim, details, self._masked(said.get("steps") or steps))])
+
+    def _masked(self, steps: list[Step]) -> list[Step]:
+        """Without the passwords that a transformation may have printed."""
+        if not self._secrets:
+            return steps
+        return [
+            {**step, **{key: self._hidden(str(step.get(key) or "")) for key in ("output", "error")}} for step in steps
+        ]
+
+    def _hidden(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, MASK.decode())
+        return text
+
+    def manifests(self, claim: Claim, locations: Locations) -> tuple[tuple[str, str, Manifest], ...]:
+        said = self._said[claim.runid] = _read_result(self._result_path(claim))
+        output = self._output.dataset
+        if self._writes_table:
+            seen = _table_manifest(output, claim, said, root=self._job.root)
+        else:
+            seen = _manifest(locations[output[:2]] or "", said)
+        return ((output.project, output.datasetid, self._audited(claim, seen, said["findings"])),)
+
+    def _audited(self, claim: Claim, manifest: Manifest, found: list[list[Any]] | None) -> Manifest:
+        """The manifest after the checks, or raise ChecksFailed; what was found is kept."""
+        checks, output = self._checks(), self._output.dataset
+        if not checks:
+            return manifest
+        from opendataflow.checks.perform import judged
+        from opendataflow.execution.script import audit_output, keep_findings
+
+        if found is None:  # one of many small chunks of a Spark job: nobody has looked at its files yet
+            definition = json.dumps({**json.loads(output.definition or "{}"), "checks": checks})
+            checked = output._replace(definition=definition)
+            return audit_output(checked, claim, manifest, root=self._job.root, store=self._store, say=self._say)
+        findings = tuple(Finding(*one) for one in found)
+        keep_findings(self._store, output, claim, findings)
+        return judged(output, claim.dataid, manifest, Checked(findings), say=self._say)
+
+    def _checks(self) -> list[dict[str, Any]]:
+        """Of the destination, and then the pipeline's own."""
+        declared = json.loads(self._output.dataset.definition or "{}").get("checks") or ()
+        own: Any = self._job.definition.get("checks") or ()
+        return [*declared, *own]
+
+    def reason(self, claim: Claim) -> str:
+        try:
+            said = self._said[claim.runid] = _read_result(self._result_path(claim))
+        except OSError:
+            return ""
+        return self._hidden(str(said.get("error") or ""))
+
+    def published(self, claim: Claim, locations: Locations) -> None:
+        if self._writes_table:
+            return  # it is to be seen where it is
+        show(self._output.dataset, locations[self._output.dataset[:2]] or "", claim)
+
+    def _result_path(self, claim: Claim) -> str:
+        return os.path.join(self._folder, f"{claim.runid}.result.json")
+
+
+def _source(dataset: Dataset, claim: Claim, locations: Locations, *, root: str) -> dict[str, Any]:
+    place = _place(dataset, locations[dataset[:2]])
+    if find_table(dataset) is None:
+        return place
+    dataids = [key.dataid for key in claim.inputs if key[:2] == dataset[:2]]
+    return {**place, "format": SQL, "database": source_database(dataset, dataids, root=root)}
+
+
+def _place(dataset: Dataset, location: str | None) -> dict[str, Any]:
+    declared = json.loads(dataset.definition or "{}")
+    return {
+        "datasetid": dataset.datasetid,
+        "location": location,
+        "format": dataset.format,
+        "options": declared.get("options") or {},
+        "schema": declared.get("schema"),
+    }
+
+
+def _manifest(location: str, said: dict[str, Any]) -> Manifest:
+    """What lies there, seen by the runner itself; rows and schema as the child read them from the files' footers."""
+    from opendataflow.storage.files import is_reachable, manifest_of
+
+    seen = manifest_of(location) if is_reachable(location) else Manifest(location=location)
+    return seen._replace(rows=said["rows"], schema=said["schema"])
+
+
+def _table_manifest(dataset: Dataset, claim: Claim, said: dict[str, Any], *, root: str) -> Manifest:
+    """What the child says that it published in the target; nothing here looks at it."""
+    rows, place = said["rows"], table_location(dataset, claim.dataid, root=root)
+    return Manifest(
+        location=place, bytes=said.get("bytes"), rows=rows, schema=said["schema"],
+        fingerprint=f"run {claim.runid}: {rows} rows",
+    )  # fmt: skip
+
+
+def _digest(inputs: list[list[Any]]) -> str:
+    """The same for runs that read the same versions of the same chunks."""
+    import hashlib
+
+    read = [[*key, fingerprint or version] for *key, version, fingerprint in inputs]
+    return hashlib.sha256(json.dumps(sorted(read)).encode()).hexdigest()[:32]
+
+
+# The files between runner and child -------------------------------------------------------------------------------
+def _write_private(path: str, value: dict[str, Any]) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(handle, "w", encoding="utf-8") as file:
+        json.dump(value, file)
+
+
+def _read_result(path: str) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            return dict(read_json(file.read()))
+    except (FileNotFoundError, ValueError) as error:
+        raise FileNotFoundError(errno.ENOENT, "the Spark child ended without saying what it wrote", path) from error
+
+
+def _remove_leftovers(folder: str) -> None:
+    old = time.time() - LEFTOVER_SECONDS
+    for name in os.listdir(folder):
+        path = os.path.join(folder, name)
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(path).st_mtime < old:
+                os.unlink(path)

@@ -1,0 +1,1 @@
+"""What people ask and do, for commands and server alike."""

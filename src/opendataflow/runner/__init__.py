@@ -1,1 +1,0 @@
-"""Running jobs: prepare, supervise, publish, recover."""

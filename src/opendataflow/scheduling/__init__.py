@@ -1,0 +1,1 @@
+"""What runs when: workers, ticks, limits, maintenance."""

@@ -1,0 +1,134 @@
+"""One tick: everything that is due and claimable, once, producers before consumers."""
+
+import os
+from collections.abc import Callable, Iterator
+
+from opendataflow.arrivals.due import make_due
+from opendataflow.domain.dataset import Dataset
+from opendataflow.domain.streams import find_sealed_stream, find_settings
+from opendataflow.errors import ConfigurationError, SecretError
+from opendataflow.execution.guard import Guard
+from opendataflow.execution.processes import host_identity
+from opendataflow.execution.recover import recover_lost_runs, report_kept
+from opendataflow.execution.run import Outcome
+from opendataflow.execution.session import Session
+from opendataflow.execution.supervise import Signals
+from opendataflow.project.address import Address
+from opendataflow.store.loop import LoopStore
+from opendataflow.store.tally import fold_if_due
+
+
+def make_all_due(store: LoopStore, address: Address, *, say: Callable[[str], None]) -> list[tuple[str, str]]:
+    """Recover, wake, open slots, expect: for all jobs of the project. Returns the jobs, producers first."""
+    report_kept(address.work, store, say=say)
+    recover_lost_runs(store, host=host_identity(), say=say, work=address.work)
+    store.wake_parked()
+    take_in(store, address.project, say=say)
+    jobs = in_order(store, address.project)
+    for project, jobid in jobs:
+        make_due(store, store.get_job(jobid, project=project))
+    fold_if_due(store)
+    return jobs
+
+
+def take_in(store: LoopStore, project: str | None, *, say: Callable[[str], None]) -> None:
+    """Look for files of the datasets that say how theirs arrive (`arrival:`), and for new slots of tables."""
+    rows = store.read("datasets_of", {"project": project}, file="registry") if project is not None else []
+    marks = ('"arrival"', '"url')
+    waited_for = [
+        one for one in (Dataset(*row) for row in rows) if any(mark in (one.definition or "") for mark in marks)
+    ]
+    if not waited_for:
+        return
+    from opendataflow.arrivals.sources import take_in_datasets
+
+    root = str(store.read("get_root", {"project": project}, file="registry")[0][0])
+    take_in_datasets(store, waited_for, root, say=say)
+
+
+def tick(
+    guard: Guard, signals: Signals, address: Address, store: LoopStore, *, say: Callable[[str], None], out_fd: int
+) -> Iterator[Outcome]:
+    """Run what can run, each dataid once; a job that cannot be started is told and the others go on."""
+    for project, jobid in make_all_due(store, address, say=say):
+        job = store.get_job(jobid, project=project)
+        if find_sealed_stream(job) is not None:
+            continue  # the stream's own process seals its slots
+        if find_settings(job) is None and store.find_claimable(job) is None:
+            continue
+        if not os.path.isdir(job.home):
+            told = f"its folder {job.home} is not on this host; if it comes from git, run `dataflow project sync` here"
+            yield Outcome(ConfigurationError.exit_code, "NOT_STARTED", jobid, None, told)
+            continue
+        if job.kind == "pipeline":
+            yield from _run_pipeline(signals, project, jobid, cwd=job.home, say=say)
+            if signals.received is not None:
+                break
+            continue
+        try:
+            session = Session(
+                guard, signals, address._replace(project=project), jobid, say=say, out_fd=out_fd, store=store
+            )
+            work = session.get_work([])
+        except (ConfigurationError, SecretError) as error:
+            yield Outcome(error.exit_code, "NOT_STARTED", jobid, None, str(error))
+            continue
+        seen: set[str | None] = set()
+        while signals.received is None and not guard.is_gone:
+            outcome = session.run(work, dataid=None, wait_seconds=0.0, cwd=job.home)
+            if outcome.runid is None:
+                break
+            yield outcome
+            if outcome.dataid in seen or outcome.exit_code in (5, 75):
+                break
+            seen.add(outcome.dataid)
+        if signals.received is not None:
+            break
+
+
+def _run_pipeline(
+    signals: Signals, project: str, jobid: str, *, cwd: str, say: Callable[[str], None]
+) -> Iterator[Outcome]:
+    """A pipeline in a process of its own: a warm Spark child serves one job, and a guard serves one such child."""
+    import json
+    import subprocess
+    import sys
+
+    argv = [sys.executable, "-P", "-m", "opendataflow.cli.main", "run", jobid, "--drain", "--json"]
+    env = {**os.environ, "DATAFLOW_PROJECT": project}
+    with subprocess.Popen(argv, cwd=cwd, env=env, stdout=subprocess.PIPE, text=True) as runner:
+        told = ""
+        while True:
+            try:
+                told = runner.communicate(timeout=0.5)[0]
+                break
+            except subprocess.TimeoutExpired:
+                if signals.received is not None:
+                    runner.send_signal(signals.received)
+        outcomes = [json.loads(line) for line in told.splitlines()]
+        if runner.returncode and not outcomes:
+            say(f"{jobid} could not be run; its exit code was {runner.returncode}")
+            yield Outcome(runner.returncode, "NOT_STARTED", jobid, None, "see above")
+    for fields in outcomes:
+        if fields["runid"] is not None:
+            yield Outcome(**{**fields, "verdict": None})
+
+
+def in_order(store: LoopStore, project: str | None) -> list[tuple[str, str]]:
+    """All jobs, each after those that make what it reads."""
+    made_by: dict[tuple[str, str], tuple[str, str]] = {}
+    reads: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for owner, jobid, itemtype, dataset_project, datasetid in store.read(
+        "all_links", {"project": project}, file="overview"
+    ):
+        if itemtype == "OUT":
+            made_by[dataset_project, datasetid] = (owner, jobid)
+        else:
+            reads.setdefault((owner, jobid), []).append((dataset_project, datasetid))
+    import graphlib
+
+    order = graphlib.TopologicalSorter[tuple[str, str]]()
+    known = {(row[0], row[1]) for row in store.read("all_jobs", {"project": project}, file="overview")}
+    for job in sorted(known):
+        order.add(job, *(made_by[key] for key in reads.get(job, []) if made_by.get(key) in known))
+    return list(order.static_order())

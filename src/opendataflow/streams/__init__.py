@@ -1,0 +1,1 @@
+"""Streams: batches of items, sealed slots, replay, watched folders."""
