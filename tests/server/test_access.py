@@ -15,7 +15,7 @@ import pytest
 from fastapi import FastAPI
 
 from opendataflow.server.access import COOKIE, Viewer, local, open_to_all, owners
-from opendataflow.server.edge import HEADERS, MOST_BODY
+from opendataflow.server.http_limits import HEADERS, MOST_BODY
 from opendataflow.server.stores import Stores
 from opendataflow.store import open_store
 from opendataflow.store.accounts import Role

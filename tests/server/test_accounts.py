@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from opendataflow.server.access import COOKIE
-from opendataflow.server.pages.login import DEVICE, GUEST
+from opendataflow.server.accounts.login import DEVICE, GUEST
 from opendataflow.store.logins import OF_PAIR
 from support.people import OTHER, PASSWORD, Person
 from support.processes import wait_for

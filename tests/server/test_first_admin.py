@@ -5,7 +5,7 @@ import subprocess
 import threading
 from pathlib import Path
 
-from opendataflow.server.pages.login import DEVICE
+from opendataflow.server.accounts.login import DEVICE
 from support.people import PASSWORD, Person
 from support.projects import DATAFLOW, Project
 from support.web import Site, Visitor

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from opendataflow.server import heads
+from opendataflow.server import http_protocol as heads
 from opendataflow.server.serve import listen
 
 

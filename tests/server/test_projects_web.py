@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from opendataflow.server.hooks import AT_ONCE
+from opendataflow.server.projects.webhooks import AT_ONCE
 from support.gits import SCRIPTS, SUM_UP, Origin, served
 from support.processes import command_lines, wait_for
 from support.projects import Project

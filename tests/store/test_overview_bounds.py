@@ -8,7 +8,7 @@ from world import World, job
 
 from opendataflow.domain.run import Ending
 from opendataflow.project.address import Address
-from opendataflow.server import facts_overview
+from opendataflow.server.overview import facts as facts_overview
 from opendataflow.store.operations import hold
 
 

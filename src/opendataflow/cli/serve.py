@@ -38,7 +38,7 @@ def serve(
         from opendataflow.server.serve import listen
         from opendataflow.server.serve import serve as run
         from opendataflow.server.stores import Stores
-        from opendataflow.server.streams import Streams
+        from opendataflow.server.streams.open_streams import Streams
     except ModuleNotFoundError as error:
         raise ConfigurationError(f"{error.name} is missing; pip install 'opendataflow[server]'") from None
     from opendataflow.cli.opened import address, opened

@@ -16,16 +16,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from opendataflow import __version__
 from opendataflow.alerts.watch import Watch
 from opendataflow.errors import DataflowError
-from opendataflow.server import hooks
 from opendataflow.server.access import Known, NotSignedIn, Viewer, ask_first, open_to_all, owners
-from opendataflow.server.api import ROUTERS as API
+from opendataflow.server.accounts.passwords import Passwords
+from opendataflow.server.api_routes import ROUTERS as API
 from opendataflow.server.context import Context
-from opendataflow.server.edge import Edge
-from opendataflow.server.intake import Intake
+from opendataflow.server.http_limits import Edge
 from opendataflow.server.openapi import describe
-from opendataflow.server.pages import ROUTERS as PAGES
-from opendataflow.server.passwords import Passwords
+from opendataflow.server.page_routes import ROUTERS as PAGES
 from opendataflow.server.problems import answer_error, answer_http, answer_invalid
+from opendataflow.server.projects import webhooks as hooks
+from opendataflow.server.streams.intake import Intake
 from opendataflow.server.templates import STATIC
 
 _LOG = logging.getLogger("opendataflow.server")

@@ -7,7 +7,7 @@ from starlette.requests import Request
 
 from opendataflow.project.address import Address
 from opendataflow.server.stores import Stores
-from opendataflow.server.streams import Streams
+from opendataflow.server.streams.open_streams import Streams
 
 
 class Context(NamedTuple):

@@ -159,7 +159,7 @@ def _complete(operation: dict[str, Any], role: str) -> None:
 
 def _actions(paths: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
     """Each action by its own address: what it asks for is different."""
-    from opendataflow.server.registry import ACTIONS
+    from opendataflow.server.actions.registry import ACTIONS
 
     made: dict[str, Any] = {}
     for name, action in ACTIONS.items():

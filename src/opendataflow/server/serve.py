@@ -12,7 +12,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from opendataflow.errors import ConfigurationError
-from opendataflow.server.heads import Bounded
+from opendataflow.server.http_protocol import Bounded
 
 GRACE_SECONDS = 10
 IDLE_SECONDS = 75  # for a sender's connection between two requests

@@ -1,0 +1,1 @@
+"""Accounts: who may sign in, tokens, and what was done by whom."""

@@ -1,0 +1,1 @@
+"""Actions: what people do to the system, planned first, over the API and on the pages."""

@@ -1,0 +1,1 @@
+"""Alerts and the messages that were sent."""

@@ -1,0 +1,1 @@
+"""Datasets, their chunks, and the grid of both."""

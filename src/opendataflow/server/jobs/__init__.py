@@ -1,0 +1,1 @@
+"""Jobs and pipelines, and what people do to them."""

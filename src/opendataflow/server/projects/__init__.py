@@ -1,0 +1,1 @@
+"""Projects, those from git too."""

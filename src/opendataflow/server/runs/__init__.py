@@ -1,0 +1,1 @@
+"""Runs, their logs and what they made."""

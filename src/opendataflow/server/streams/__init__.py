@@ -1,0 +1,1 @@
+"""Streams: the intake over HTTP, and how each stands."""
