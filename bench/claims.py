@@ -27,7 +27,7 @@ from opendataflow.domain.run import Ending, Owner, Result
 from opendataflow.execution.prepare import prepare
 from opendataflow.execution.run import Runner
 from opendataflow.store import open_store
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 from opendataflow.store.migrate import upgrade
 from opendataflow.store.open import SCHEMA_VERSION
 from opendataflow.store.registry import apply

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 from opendataflow.store.registry import RECOUNT_ALL
 from opendataflow.store.statements import read_statements, statements
 

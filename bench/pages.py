@@ -24,7 +24,7 @@ from claims import addresses, cycle, new_store
 from fill import fill_past
 from measure import pair_ratio, show, verdict
 from opendataflow.store import open_store
-from opendataflow.store.accounts import Role, add_account, open_session
+from opendataflow.store.records.accounts import Role, add_account, open_session
 
 BIN = Path(sys.executable).parent
 PAGES = (

@@ -28,8 +28,8 @@ from typing import Any
 from measure import pair_ratio, show, verdict
 from opendataflow.intake.log import IntakeLog
 from opendataflow.store import open_store
-from opendataflow.store.loop import LoopStore
-from opendataflow.store.streams import committed_end
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.streams import committed_end
 
 DATAFLOW = str(Path(sys.executable).parent / "dataflow")
 PROJECT = """\

@@ -21,7 +21,7 @@ from opendataflow.domain.chunk import ChunkStatus
 from opendataflow.domain.job import JobStatus
 from opendataflow.domain.questions import CODES
 from opendataflow.domain.transitions import CHUNK_TRANSITIONS, JOB_TRANSITIONS, ChunkEvent, JobEvent
-from opendataflow.project.json_schema import schema_text
+from opendataflow.project.schema.json_schema import schema_text
 from opendataflow.store import open_store
 from opendataflow.store.migrate import upgrade
 

@@ -11,7 +11,7 @@ from opendataflow.server.context import Context
 from opendataflow.server.stores import Stores
 from opendataflow.server.streams.intake import Intake
 from opendataflow.server.streams.open_streams import Streams
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 
 PAGE = Path(__file__).resolve().parents[1] / "docs/reference/http-api.md"
 HEAD = "| method | address | needs |\n|---|---|---|\n"

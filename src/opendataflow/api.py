@@ -18,7 +18,7 @@ from opendataflow.domain.questions import CODES, Question
 from opendataflow.domain.variables import STORE
 from opendataflow.errors import ConfigurationError, Refused, UsageError
 from opendataflow.project.address import Address, absolute_store, expand, find_project_folder, get_address
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -95,7 +95,7 @@ class Project:
         >>> "orders" in project.datasets
         True
         """
-        from opendataflow.store.listing import list_datasets
+        from opendataflow.store.reports.listing import list_datasets
 
         with self._store() as store:
             return tuple(one["datasetid"] for one in list_datasets(store, project=self.name) if not one["clock"])
@@ -116,7 +116,7 @@ class Project:
         >>> project.status()["datasets"]["orders"]["READY"]
         2
         """
-        from opendataflow.store.overview import overview
+        from opendataflow.store.reports.overview import overview
         from opendataflow.streams.state import all_streams
 
         with self._store() as store:
@@ -206,7 +206,7 @@ def _address(path: str, environment: str | None, store: str | None) -> Address:
         work = os.path.join(os.path.expanduser("~"), ".dataflow")
         project = os.environ.get("DATAFLOW_PROJECT")
         return Address(absolute_store(store, os.getcwd()), environment, project, None, work)
-    from opendataflow.project.load import read_addresses
+    from opendataflow.project.registration.load import read_addresses
 
     known = read_addresses(home)
     stores: dict[str, str] = known["environments"]

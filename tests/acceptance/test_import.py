@@ -7,7 +7,7 @@ import psycopg
 import pytest
 import yaml
 
-from opendataflow.store.importer import Original, OriginalItem, OriginalStatus, judge_statuses, read_original
+from opendataflow.store.records.importer import Original, OriginalItem, OriginalStatus, judge_statuses, read_original
 from support.postgres import Server
 from support.projects import Project
 

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from opendataflow.cli.runs import window
+from opendataflow.cli.runs.show import window
 from opendataflow.errors import UsageError
 from support.projects import Project
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from opendataflow.errors import ConfigurationError
 from opendataflow.project.edit import add_to_project
-from opendataflow.project.load import load_registration
+from opendataflow.project.registration.load import load_registration
 from opendataflow.project.secrets import encrypt
 from support.projects import Project
 

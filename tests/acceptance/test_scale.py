@@ -165,7 +165,8 @@ def test_limits_declared_in_the_project_count(sqlite_project: Project) -> None:
 
 def test_workers_are_shown(sqlite_project: Project) -> None:
     from opendataflow.domain.run import Owner
-    from opendataflow.store import open_store, workers
+    from opendataflow.store import open_store
+    from opendataflow.store.records import workers
 
     made_chain(sqlite_project)
     assert "no worker has been here" in told(sqlite_project, "workers")

@@ -14,8 +14,9 @@ from opendataflow.domain.questions import Answer, Question, Verdict
 from opendataflow.domain.run import Ending, Owner, Result
 from opendataflow.domain.streams import slot_of_moment
 from opendataflow.intake.log import IntakeLog
-from opendataflow.store import open_store, streams
-from opendataflow.store.loop import LoopStore
+from opendataflow.store import open_store
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records import streams
 from opendataflow.store.rows import utc_text
 from support.projects import Project
 

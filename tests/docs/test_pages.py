@@ -30,7 +30,7 @@ SHOWN_ONLY = {
     "how-to/cluster.md": "tests/spark/test_clusters.py",
     "how-to/send-items.md": "tests/acceptance/test_stream_commands.py",
     "how-to/streams.md": "tests/acceptance/test_stream_commands.py",
-    "how-to/workers.md": "tests/runner/test_worker.py",
+    "how-to/workers.md": "tests/scheduling/test_worker.py",
 }
 SHARDS = 40  # instead of 10,000
 

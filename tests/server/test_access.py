@@ -18,8 +18,8 @@ from opendataflow.server.access import COOKIE, Viewer, local, open_to_all, owner
 from opendataflow.server.http_limits import HEADERS, MOST_BODY
 from opendataflow.server.stores import Stores
 from opendataflow.store import open_store
-from opendataflow.store.accounts import Role
 from opendataflow.store.operations import Key, resubmit
+from opendataflow.store.records.accounts import Role
 from support.people import Person
 from support.projects import Project
 from support.servers import LEADS, new_token

@@ -11,7 +11,7 @@ import pytest
 
 from opendataflow.server.access import COOKIE
 from opendataflow.server.accounts.login import DEVICE, GUEST
-from opendataflow.store.logins import OF_PAIR
+from opendataflow.store.records.logins import OF_PAIR
 from support.people import OTHER, PASSWORD, Person
 from support.processes import wait_for
 from support.projects import Project

@@ -195,7 +195,7 @@ def test_a_worker_goes_on_with_the_new_version_and_a_running_run_keeps_its_own(
 
 def test_folders_of_old_versions_go_but_not_those_that_something_runs_on(ops: Project, origin: Origin) -> None:
     from opendataflow.deploy.folders import prune
-    from opendataflow.store.git import Change
+    from opendataflow.store.records.git import Change
 
     origin.shop()
     add(ops, origin)

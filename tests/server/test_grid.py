@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from opendataflow.store.grid import LETTERS, run_length
+from opendataflow.store.reports.grid import LETTERS, run_length
 from support.projects import Project
 from support.seeded import Shell, many_days
 from support.web import Site, Visitor

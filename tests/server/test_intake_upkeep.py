@@ -16,7 +16,8 @@ from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.questions import Answer, Question, Verdict
 from opendataflow.domain.run import Ending, Owner, Result
 from opendataflow.intake.reader import IntakeReader
-from opendataflow.store import open_store, streams
+from opendataflow.store import open_store
+from opendataflow.store.records import streams
 from support.postgres import Server as Postgres
 from support.postgres import postgres
 from support.processes import wait_for

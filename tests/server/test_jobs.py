@@ -11,8 +11,8 @@ from opendataflow.arrivals.due import make_due
 from opendataflow.domain.questions import Answer, Question, Verdict
 from opendataflow.domain.run import Ending, Owner, Result
 from opendataflow.store import open_store
-from opendataflow.store.loop import LoopStore
-from opendataflow.store.pipelines import record_runs
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.reports.pipelines import record_runs
 from support.postgres import Server as Database
 from support.projects import Project
 from support.web import Site, browser

@@ -312,7 +312,7 @@ def test_a_wrong_token_is_told_without_it(world: World, good: str) -> None:
 def test_credentials_follow_a_new_passkey(world: World) -> None:
     from opendataflow.project.secrets import Rotation, decrypt
     from opendataflow.store import open_store
-    from opendataflow.store.git import find_secrets, rotate_git_secrets
+    from opendataflow.store.records.git import find_secrets, rotate_git_secrets
 
     store = open_store(world.ops.store, actor="tests")
     try:

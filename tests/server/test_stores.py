@@ -10,7 +10,7 @@ import pytest
 from opendataflow.errors import StoreUnavailable
 from opendataflow.server.stores import THREADS, Stores
 from opendataflow.store import open_store
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 from opendataflow.store.migrate import upgrade
 from support.postgres import Server
 from support.processes import wait_for

@@ -10,7 +10,7 @@ from opendataflow.domain.questions import Answer, Question, Verdict
 from opendataflow.domain.run import Ending, Owner, Result
 from opendataflow.domain.streams import batch_id
 from opendataflow.store import open_store
-from opendataflow.store.streams import Failure, expect_batch, report, set_aside
+from opendataflow.store.records.streams import Failure, expect_batch, report, set_aside
 from support.projects import Project
 from support.servers import LEADS, Client
 from support.web import Site, browser

@@ -23,7 +23,7 @@ from pyspark.sql.types import DataType, StructType, _parse_datatype_string
 from opendataflow.domain.checks import Check, Finding, passed
 from opendataflow.domain.tables import target_database
 from opendataflow.errors import ConfigurationError, JobFailed
-from opendataflow.project.load import load_registration
+from opendataflow.project.registration.load import load_registration
 from opendataflow.spark import adbc, sql_publish
 from opendataflow.spark.adbc import explain, is_lost, resolve
 from opendataflow.spark.bigquery_files import StagedFiles

@@ -13,11 +13,12 @@ from world import YES, owner
 from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.run import Ending, Result
 from opendataflow.errors import LeaseLost
-from opendataflow.store import open_store, registry, workers
-from opendataflow.store.loop import LoopStore, Next
+from opendataflow.store import open_store, registry
+from opendataflow.store.claims import LoopStore, Next
 from opendataflow.store.migrate import upgrade
 from opendataflow.store.open import SCHEMA_VERSION
-from opendataflow.store.tally import fold_tally
+from opendataflow.store.records import workers
+from opendataflow.store.status_counts import fold_tally
 
 
 def together(work: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], *, seconds: float = 120) -> list[Any]:

@@ -8,11 +8,11 @@ import pytest
 from world import World
 
 from opendataflow.errors import DataflowError, UsageError
-from opendataflow.store import accounts, login_links, logins
-from opendataflow.store.accounts import Role
-from opendataflow.store.login_links import Kind, LinkGone
-from opendataflow.store.logins import OF_ACCOUNT, OF_ADDRESS, OF_DEVICE, OF_PAIR, TooManyAttempts, network_of
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records import accounts, login_links, logins
+from opendataflow.store.records.accounts import Role
+from opendataflow.store.records.login_links import Kind, LinkGone
+from opendataflow.store.records.logins import OF_ACCOUNT, OF_ADDRESS, OF_DEVICE, OF_PAIR, TooManyAttempts, network_of
 
 DAY = 86_400.0
 HASH = "$argon2id$of-a-password"

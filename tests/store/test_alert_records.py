@@ -12,8 +12,9 @@ from opendataflow.alerts.find import look
 from opendataflow.domain.alerts import Event, Finding, Pace, Settings, To, due_in, retry_in, stuck_limit
 from opendataflow.domain.registration import JobSpec
 from opendataflow.domain.run import Ending
-from opendataflow.store import registry, streams
-from opendataflow.store.alert_messages import (
+from opendataflow.store import registry
+from opendataflow.store.records import streams
+from opendataflow.store.records.alert_messages import (
     SENDER_SECONDS,
     claim_message,
     count_open,
@@ -23,7 +24,7 @@ from opendataflow.store.alert_messages import (
     mark_sent,
     message_counts,
 )
-from opendataflow.store.alerts import Seen, list_notified, record, take_look, watched
+from opendataflow.store.records.alerts import Seen, list_notified, record, take_look, watched
 from opendataflow.store.rows import utc_text
 from opendataflow.store.statements import statements
 

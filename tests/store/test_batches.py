@@ -5,8 +5,8 @@ from world import YES, World, job, owner
 
 from opendataflow.domain.run import Claim, Ending, Finished
 from opendataflow.errors import LeaseLost
-from opendataflow.store import workers
-from opendataflow.store.loop import Next
+from opendataflow.store.claims import Next
+from opendataflow.store.records import workers
 
 LOAD = job("load", ["orders"], ["totals"])
 

@@ -7,7 +7,7 @@ from world import World
 from opendataflow.domain.checks import QUARANTINE, WARN, Finding
 from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.run import Ending
-from opendataflow.store.check_results import (
+from opendataflow.store.reports.check_results import (
     find_findings,
     has_chunk,
     known_dataids,

@@ -6,7 +6,7 @@ from world import NO_PATH, YES, World, job, owner
 from opendataflow.domain.job import Limit
 from opendataflow.domain.run import Ending, LostRun
 from opendataflow.errors import LeaseLost
-from opendataflow.store.loop import Next
+from opendataflow.store.claims import Next
 
 LOAD = job("load", ["orders"], ["totals"])
 REPORT = job("report", ["totals"], ["pages"])

@@ -4,8 +4,9 @@ import pytest
 from world import NOW, World, job, registration
 
 from opendataflow.errors import UsageError
-from opendataflow.store import git, registry
-from opendataflow.store.git import Credential, Switch
+from opendataflow.store import registry
+from opendataflow.store.records import git
+from opendataflow.store.records.git import Credential, Switch
 
 
 @pytest.fixture

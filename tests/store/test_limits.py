@@ -12,8 +12,9 @@ from opendataflow.domain.questions import Verdict
 from opendataflow.domain.run import Ending
 from opendataflow.errors import ConfigurationError, UsageError
 from opendataflow.execution.prepare import prepare
-from opendataflow.store import registry, workers
+from opendataflow.store import registry
 from opendataflow.store.operations import hold_job, release_job
+from opendataflow.store.records import workers
 
 
 def claim_all(world: World, jobid: str = "load") -> list[str]:

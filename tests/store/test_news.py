@@ -9,8 +9,8 @@ import pytest
 from world import World, job, owner
 
 from opendataflow.domain.run import Ending
-from opendataflow.store import workers
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records import workers
 
 LOAD = job("load", ["orders"], ["totals"])
 

@@ -7,7 +7,8 @@ import pytest
 from world import NOW, World, job, registration
 
 from opendataflow.errors import ConfigurationError, StoreUnavailable, UsageError
-from opendataflow.store import open_store, registry, tally
+from opendataflow.store import open_store, registry
+from opendataflow.store import status_counts as tally
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from world import NOW, YES, World, job, owner, registration
 
 from opendataflow.domain.run import Ending
 from opendataflow.errors import Refused, UsageError
-from opendataflow.store import operations, registry, tally
+from opendataflow.store import operations, registry
+from opendataflow.store import status_counts as tally
 from opendataflow.store.operations import Key
 
 

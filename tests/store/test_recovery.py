@@ -15,11 +15,12 @@ from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.questions import CODES, Answer, Question, Verdict
 from opendataflow.domain.run import Ending
 from opendataflow.errors import UsageError
-from opendataflow.store import operations, recovery, registry, workers
-from opendataflow.store.gaps import find_gaps
-from opendataflow.store.lineage import chunk_lineage, dataset_lineage, impact
+from opendataflow.store import operations, recovery, registry
+from opendataflow.store.records import workers
+from opendataflow.store.reports.gaps import find_gaps
+from opendataflow.store.reports.lineage import chunk_lineage, dataset_lineage, impact
+from opendataflow.store.reports.stuck import count_behind_failed, count_retried
 from opendataflow.store.statements import statements
-from opendataflow.store.stuck import count_behind_failed, count_retried
 from support.postgres import Server
 
 HOUR = 3600.0

@@ -2,7 +2,7 @@
 
 from world import World
 
-from opendataflow.store.requests import (
+from opendataflow.store.records.requests import (
     LOST_SECONDS,
     add_request,
     beat_request,

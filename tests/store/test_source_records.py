@@ -7,9 +7,9 @@ from world import NOW, World, job, registration
 
 from opendataflow.errors import ConfigurationError, UsageError
 from opendataflow.operations.bind import bind
-from opendataflow.project.load import load_registration
+from opendataflow.project.registration.load import load_registration
 from opendataflow.store import registry
-from opendataflow.store.sources import (
+from opendataflow.store.records.sources import (
     bindings_of,
     count_sources,
     find_home,

@@ -9,9 +9,9 @@ from opendataflow.domain.job import Job
 from opendataflow.domain.registration import JobSpec
 from opendataflow.domain.run import Claim, Ending
 from opendataflow.errors import Refused, UsageError
-from opendataflow.store import streams
+from opendataflow.store.records import streams
+from opendataflow.store.records.streams import Failure
 from opendataflow.store.registry import check
-from opendataflow.store.streams import Failure
 
 AT = "2026-11-16T13:05:00.000Z"
 SLOT, NEXT = "2026-11-16T13", "2026-11-16T14"

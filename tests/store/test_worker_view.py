@@ -6,13 +6,15 @@ from types import SimpleNamespace
 import pytest
 from world import DAYS, LOAD, World, job
 
-from opendataflow.cli import worker_look, worker_view
-from opendataflow.cli.worker_look import Looks
-from opendataflow.cli.worker_view import Events, Lines
+from opendataflow.cli.workers import progress as worker_look
+from opendataflow.cli.workers import view as worker_view
+from opendataflow.cli.workers.progress import Looks
+from opendataflow.cli.workers.view import Events, Lines
 from opendataflow.domain.run import Ending
-from opendataflow.store import tally, workers
-from opendataflow.store.loop import LoopStore
-from opendataflow.store.tally import Counting, counts
+from opendataflow.store import status_counts as tally
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records import workers
+from opendataflow.store.status_counts import Counting, counts
 from support.receivers import wait_until
 
 REPORT = job("report", ["orders"], ["reports"])

@@ -15,7 +15,7 @@ from opendataflow.domain.questions import CODES, Answer, Question, Verdict
 from opendataflow.domain.registration import JobSpec, LinkSpec, Registration
 from opendataflow.domain.run import Claim, Ending, Finished, Owner, Result
 from opendataflow.store import open_store, registry
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 from opendataflow.store.migrate import upgrade
 from opendataflow.store.open import SCHEMA_VERSION
 

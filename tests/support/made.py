@@ -15,7 +15,7 @@ from opendataflow.domain.run import Claim, Ending, Owner, Result
 from opendataflow.execution.export import show
 from opendataflow.storage.files import manifest_of
 from opendataflow.store import open_store
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 from support.projects import Project
 
 YES = Verdict(tuple(Answer(question, True, "seen by the test") for question in Question))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from opendataflow.server.access import COOKIE
 from opendataflow.store import open_store
-from opendataflow.store.accounts import Role, add_account, add_token, find_session, open_session
+from opendataflow.store.records.accounts import Role, add_account, add_token, find_session, open_session
 from support.servers import Server
 
 CHROMIUM_OPTIONS = [

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from opendataflow.errors import ConfigurationError, SecretError
-from opendataflow.project import load
 from opendataflow.project.address import (
     absolute_store,
     expand,
@@ -18,6 +17,7 @@ from opendataflow.project.address import (
     get_address,
     stream_folder,
 )
+from opendataflow.project.registration import load
 
 PROJECT = """\
 name: Feed

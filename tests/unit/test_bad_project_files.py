@@ -17,7 +17,7 @@ from opendataflow.domain.partitions import SCHEMES
 from opendataflow.domain.registration import LinkSpec, Registration
 from opendataflow.errors import ConfigurationError
 from opendataflow.project.address import get_address
-from opendataflow.project.load import load_registration
+from opendataflow.project.registration.load import load_registration
 from opendataflow.project.secrets import encrypt
 from opendataflow.store import open_store
 from opendataflow.store.migrate import upgrade

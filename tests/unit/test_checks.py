@@ -16,7 +16,7 @@ from opendataflow.domain.checks import (
     printable,
     remarks,
 )
-from opendataflow.project.check_schema import ArrivalEntry, CheckEntry, arrival_json, check_fit, checks_json
+from opendataflow.project.schema.checks import ArrivalEntry, CheckEntry, arrival_json, check_fit, checks_json
 
 _CHECKS = TypeAdapter(list[CheckEntry])
 

@@ -11,10 +11,10 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from opendataflow.project import json_schema
-from opendataflow.project.json_schema import project_schema, schema_text
-from opendataflow.project.key_words import KEYS
-from opendataflow.project.schema import ProjectFile
+from opendataflow.project.schema import json_schema
+from opendataflow.project.schema.descriptions import KEYS
+from opendataflow.project.schema.json_schema import project_schema, schema_text
+from opendataflow.project.schema.project import ProjectFile
 
 ROOT = Path(__file__).resolve().parents[2]
 PUBLISHED = ROOT / "docs/reference/project.schema.json"

@@ -7,9 +7,9 @@ import pytest
 
 from opendataflow.domain.alerts import Event, read_settings
 from opendataflow.errors import ConfigurationError, SecretError
-from opendataflow.project.load import load_registration
 from opendataflow.project.notify_address import fill, masked, read_address
-from opendataflow.project.notify_schema import shown
+from opendataflow.project.registration.load import load_registration
+from opendataflow.project.schema.notify import shown
 from opendataflow.project.secrets import encrypt
 
 PROJECT = """

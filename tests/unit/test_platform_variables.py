@@ -12,8 +12,8 @@ from opendataflow.execution.environment import find_passwords
 from opendataflow.project.address import expand, get_address
 from opendataflow.project.bound import read_bindings
 from opendataflow.project.check import check_project
-from opendataflow.project.load import load_registration, read_addresses
 from opendataflow.project.notify_address import read_address
+from opendataflow.project.registration.load import load_registration, read_addresses
 
 SECRET = "open sesame 42"
 SECRETS = (

@@ -7,7 +7,7 @@ import pytest
 
 from opendataflow.domain.registration import JobSpec, LinkSpec, Registration
 from opendataflow.errors import ConfigurationError
-from opendataflow.project.load import load_registration, project_id
+from opendataflow.project.registration.load import load_registration, project_id
 from opendataflow.project.secrets import encrypt
 
 GOOD = """\

@@ -8,7 +8,7 @@ from opendataflow.arrivals.clock_slots import next_slot
 from opendataflow.domain.clocks import find_clock
 from opendataflow.domain.schedules import form, get_clock, own_clock, read_schedule
 from opendataflow.errors import UsageError
-from opendataflow.project.values import check_dataset_id
+from opendataflow.project.schema.values import check_dataset_id
 
 AT = datetime.datetime(2026, 3, 28, 10, 10, tzinfo=datetime.UTC)  # the clocks of Berlin change that night
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from opendataflow.domain.registration import JobSpec, LinkSpec, Registration
-from opendataflow.project.load import load_registration
+from opendataflow.project.registration.load import load_registration
 from opendataflow.store import open_store
 from opendataflow.store.migrate import upgrade
 from opendataflow.store.registry import apply

@@ -11,7 +11,7 @@ from opendataflow.domain.tables import find_table, source_database, table_locati
 from opendataflow.errors import ConfigurationError
 from opendataflow.execution.environment import find_passwords
 from opendataflow.project.check import check_project
-from opendataflow.project.load import load_registration
+from opendataflow.project.registration.load import load_registration
 from opendataflow.project.secrets import encrypt
 
 SECRET = encrypt("hunter2", "a passkey of some length")

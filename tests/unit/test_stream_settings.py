@@ -21,7 +21,7 @@ from opendataflow.domain.streams import (
     slot_of_moment,
 )
 from opendataflow.errors import ConfigurationError
-from opendataflow.project.load import load_registration
+from opendataflow.project.registration.load import load_registration
 
 LEADS = """\
 name: Shop

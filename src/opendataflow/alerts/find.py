@@ -15,7 +15,8 @@ from opendataflow.domain.clocks import find_clock
 from opendataflow.domain.partitions import TIME_KINDS, kind, latest_expected, slot_of
 from opendataflow.domain.refusals import find_refusal
 from opendataflow.errors import UsageError
-from opendataflow.store.alerts import (
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.alerts import (
     AT_ONCE,
     JobKey,
     Notified,
@@ -38,10 +39,9 @@ from opendataflow.store.alerts import (
     take_look,
     watched,
 )
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.records.streams import FAILED, RUNNING, StreamRow, committed_end, list_streams
+from opendataflow.store.records.workers import find_pause_of_all
 from opendataflow.store.rows import Row
-from opendataflow.store.streams import FAILED, RUNNING, StreamRow, committed_end, list_streams
-from opendataflow.store.workers import find_pause_of_all
 
 LOOK_SECONDS = (1.0, 10.0)  # between two looks while things change: the least and the most
 CLOCK_SECONDS = (2.0, 60.0)  # between two looks at what only time changes

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 from opendataflow.alerts.wording import Words, words
 from opendataflow.errors import ConfigurationError, DataflowError, StoreUnavailable
 from opendataflow.project.notify_address import masked, read_address
-from opendataflow.store.alert_messages import Message, claim_message, home_of, mark_failed, mark_sent
-from opendataflow.store.alerts import watched
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.alert_messages import Message, claim_message, home_of, mark_failed, mark_sent
+from opendataflow.store.records.alerts import watched
 
 SEND_SECONDS = 60.0
 AT_ONCE = 4

@@ -16,8 +16,8 @@ from opendataflow.alerts.find import Pauses, look
 from opendataflow.domain.job import Job
 from opendataflow.errors import DataflowError
 from opendataflow.project.address import Address
-from opendataflow.store.alerts import list_notified
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.alerts import list_notified
 
 IDLE_SECONDS = 15.0  # between two questions whether anything has changed
 REGISTRY_SECONDS = 60.0  # between two looks at who tells whom

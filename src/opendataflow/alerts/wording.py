@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from opendataflow.domain.alerts import Event, summary
 from opendataflow.operations.blockers import blockers
-from opendataflow.store.alert_messages import message_counts, name_counts
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.alert_messages import message_counts, name_counts
 from opendataflow.store.rows import Row
 
 SHOWN = 5  # causes, and names of each kind

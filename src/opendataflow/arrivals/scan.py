@@ -20,9 +20,9 @@ from opendataflow.errors import Refused, UsageError
 from opendataflow.storage.files import Found, is_reachable, is_same, manifest_of, why_stale
 from opendataflow.storage.folders import Folders, folders_of
 from opendataflow.store.arrivals import Known, earlier_rows, known_chunks, record_rejection
-from opendataflow.store.check_results import record_findings
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 from opendataflow.store.registry import assert_ready
+from opendataflow.store.reports.check_results import record_findings
 
 STABLE_SECONDS = 10.0  # where a dataset declares no `arrival:`
 _MARK = "{dataid}"

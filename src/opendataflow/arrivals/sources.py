@@ -23,7 +23,7 @@ from opendataflow.domain.tables import find_table, table_location
 from opendataflow.errors import Refused, UsageError
 from opendataflow.storage.files import manifest_of
 from opendataflow.store.arrivals import known_chunks, open_chunks
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 from opendataflow.store.operations import Key, resubmit
 from opendataflow.store.registry import assert_ready
 

@@ -9,34 +9,22 @@ from typing import Annotated
 import typer
 
 from opendataflow import __version__
-from opendataflow.cli import (
-    abort,
-    accounts,
-    arrive,
-    checks,
-    clean,
-    crypt,
-    db,
-    git_projects,
-    legacy,
-    notify,
-    operate,
-    output,
-    pipelines,
-    project,
-    recover,
-    registered,
-    run,
-    scale,
-    schedule,
-    serve,
-    source,
-    state,
-    stream,
-    tick,
-    validate,
-    worker,
-)
+from opendataflow.cli import serve
+from opendataflow.cli.accounts import users as accounts
+from opendataflow.cli.alerts import notify
+from opendataflow.cli.datasets import arrive, checks, output
+from opendataflow.cli.jobs import operate, recover, registered, schedule, state
+from opendataflow.cli.projects import crypt, validate
+from opendataflow.cli.projects import git as git_projects
+from opendataflow.cli.projects import import_legacy as legacy
+from opendataflow.cli.projects import new as project
+from opendataflow.cli.runs import abort, run
+from opendataflow.cli.runs import transformations as pipelines
+from opendataflow.cli.sources import look as source
+from opendataflow.cli.store import clean, db
+from opendataflow.cli.streams import control as stream
+from opendataflow.cli.workers import limits as scale
+from opendataflow.cli.workers import tick, worker
 from opendataflow.errors import DataflowError
 from opendataflow.execution.guard import open_standard_streams
 from opendataflow.extras import find_missing

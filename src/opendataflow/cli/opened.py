@@ -7,7 +7,7 @@ from opendataflow.errors import ConfigurationError, DataflowError
 from opendataflow.execution.session import own_name
 from opendataflow.project.address import Address, get_address
 from opendataflow.store import open_store
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 
 
 def address() -> Address:
@@ -26,7 +26,7 @@ def project_address() -> Address:
 
 def bound_in(found: Address, store: LoopStore | None = None) -> dict[str, dict[str, Any]]:
     """What was bound to the project's datasets in its store; nothing where there is no store yet."""
-    from opendataflow.store.sources import bindings_of
+    from opendataflow.store.records.sources import bindings_of
 
     opened_here = existing(found) if store is None else None
     used = store or opened_here
@@ -49,7 +49,7 @@ def declared_project(found: Address) -> str:
     """The project that project.yml declares, whichever one DATAFLOW_PROJECT names."""
     if found.home is None or not os.environ.get("DATAFLOW_PROJECT"):
         return found.project or ""
-    from opendataflow.project.load import read_addresses
+    from opendataflow.project.registration.load import read_addresses
 
     return str(read_addresses(found.home)["project"])
 

@@ -3,12 +3,12 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from opendataflow.store.loop import LoopStore
+    from opendataflow.store.claims import LoopStore
 
 
 def pause_of_all(store: "LoopStore") -> str:
     """That nothing starts, by whom and until when, and how to end it; empty when nobody has paused everything."""
-    from opendataflow.store.workers import find_pause_of_all
+    from opendataflow.store.records.workers import find_pause_of_all
 
     by, until = find_pause_of_all(store)
     if by is None:

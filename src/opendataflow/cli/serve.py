@@ -43,7 +43,7 @@ def serve(
         raise ConfigurationError(f"{error.name} is missing; pip install 'opendataflow[server]'") from None
     from opendataflow.cli.opened import address, opened
     from opendataflow.project.address import stream_folder
-    from opendataflow.store.login_links import make_first_link
+    from opendataflow.store.records.login_links import make_first_link
 
     found = address()
     store = opened(found)  # a store that does not fit is told here, and not to each sender

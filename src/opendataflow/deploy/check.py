@@ -17,17 +17,17 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from opendataflow.deploy.repository import Entry
 from opendataflow.domain.registration import Registration
 from opendataflow.domain.variables import without_platform_variables
 from opendataflow.errors import ConfigurationError
 from opendataflow.project.address import PROJECT_FILE
 from opendataflow.project.check import ERROR, Problem, check_project
-from opendataflow.project.load import load_registration, read_addresses
-from opendataflow.project.repository import Entry
-from opendataflow.store.git import find_git_project, list_registered
-from opendataflow.store.loop import LoopStore
+from opendataflow.project.registration.load import load_registration, read_addresses
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.git import find_git_project, list_registered
+from opendataflow.store.records.sources import bindings_of
 from opendataflow.store.registry import plan
-from opendataflow.store.sources import bindings_of
 
 SUBMODULE, LINK = "160000", "120000"
 UNIT_TEST_SECONDS = 3600.0

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 
 from opendataflow.domain.registration import Registration
 from opendataflow.project.address import Address
-from opendataflow.project.git import Managed, base_of
-from opendataflow.store.git import Change
+from opendataflow.project.version import Managed, base_of
 from opendataflow.store.open import without_password
+from opendataflow.store.records.git import Change
 from opendataflow.store.rows import utc_text
 
 KEEP = 5  # versions whose folders stay

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterable
 
 from opendataflow.domain.job import Job
-from opendataflow.store.git import list_git_projects
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.git import list_git_projects
 
 SYNC_AGAIN_SECONDS = 60.0
 

@@ -15,20 +15,20 @@ from typing import Any, NamedTuple
 from opendataflow import faults
 from opendataflow.deploy import folders
 from opendataflow.deploy.check import check_files, check_version
+from opendataflow.deploy.git_address import read_branch, read_remote
+from opendataflow.deploy.repository import Commit, Plain, Repository
 from opendataflow.deploy.work import Working, locked, lost_tasks
 from opendataflow.errors import ConfigurationError, DataflowError, UsageError
 from opendataflow.project.address import Address
 from opendataflow.project.check import ERROR, Problem
-from opendataflow.project.git import write_marker
-from opendataflow.project.git_address import read_branch, read_remote
-from opendataflow.project.load import load_registration, read_addresses
-from opendataflow.project.repository import Commit, Plain, Repository
+from opendataflow.project.registration.load import load_registration, read_addresses
 from opendataflow.project.secrets import decrypt, get_passkey
-from opendataflow.store import git
-from opendataflow.store.git import Change, Credential, GitProject, Switch, Task
-from opendataflow.store.loop import LoopStore
+from opendataflow.project.version import write_marker
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records import git
+from opendataflow.store.records.git import Change, Credential, GitProject, Switch, Task
+from opendataflow.store.records.sources import bindings_of
 from opendataflow.store.registry import apply
-from opendataflow.store.sources import bindings_of
 
 BEFORE_SWITCH, AFTER_SWITCH = "before_switch", "after_switch"  # where tests stop a pull
 EXPORTED = "version_exported"
@@ -292,7 +292,7 @@ def sync(store: LoopStore, *, project: str | None, say: Callable[[str], None]) -
 
 
 def _marker_here(store: LoopStore, project: GitProject, commit: str) -> Any:
-    from opendataflow.project.git import Managed
+    from opendataflow.project.version import Managed
 
     work = os.path.dirname(os.path.dirname(project.folder))
     url = store.url if store.url.startswith("sqlite") else None

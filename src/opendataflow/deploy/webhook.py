@@ -10,8 +10,8 @@ from urllib.parse import parse_qs
 
 from opendataflow.errors import SecretError, UsageError
 from opendataflow.project.secrets import decrypt, encrypt, find_passkey, get_passkey
-from opendataflow.store.git import Credential, find_secrets, set_hook_secret
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.git import Credential, find_secrets, set_hook_secret
 
 HOOK_PATH = "/v1/hooks/git/{project}"
 # Forges that sign the body: GitHub and what took over its header; Gitea and Forgejo have one of their own, without a

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from opendataflow.errors import UsageError
 from opendataflow.execution.processes import host_identity, is_alive, start_time
 from opendataflow.private_files import make_folder
-from opendataflow.store.git import OpenTask, beat_task, open_tasks, start_task, take_up
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.git import OpenTask, beat_task, open_tasks, start_task, take_up
 
 BEAT_SECONDS = 2.0
 

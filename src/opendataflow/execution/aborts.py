@@ -3,7 +3,7 @@
 import time
 
 from opendataflow.errors import StoreUnavailable
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 
 LOOK_SECONDS = 1.0
 AWAY_SECONDS = 10.0  # while the store is away, its leases are what counts: renewing them finds out when it is back

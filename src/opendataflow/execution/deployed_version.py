@@ -4,7 +4,7 @@ import functools
 import os
 
 from opendataflow.domain.job import Job
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 
 _MARKER = os.path.join(".dataflow", "version.json")
 
@@ -14,7 +14,7 @@ def commit_of(home: str) -> str | None:
     """The commit of a folder that holds a version of a git project; such a folder never changes."""
     if not os.path.exists(os.path.join(home, _MARKER)):
         return None
-    from opendataflow.project.git import find_managed
+    from opendataflow.project.version import find_managed
 
     managed = find_managed(home)
     return None if managed is None else managed.commit
@@ -34,7 +34,7 @@ def keep_commit(store: LoopStore, job: Job, runid: int) -> None:
     if commit is None:
         return
     from opendataflow.errors import StoreUnavailable
-    from opendataflow.store.git import record_commit
+    from opendataflow.store.records.git import record_commit
 
     try:
         record_commit(store, runid, commit)

@@ -20,7 +20,7 @@ from opendataflow.domain.run import Claim
 from opendataflow.storage.buckets.address import is_in_bucket
 
 if TYPE_CHECKING:
-    from opendataflow.store.loop import LoopStore
+    from opendataflow.store.claims import LoopStore
 
 
 def show(dataset: Dataset, location: str, claim: Claim) -> None:

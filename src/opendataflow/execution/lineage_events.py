@@ -22,7 +22,7 @@ from opendataflow.domain.job import Candidate, Job
 from opendataflow.domain.partitions import slot_of
 from opendataflow.domain.run import Claim, Ending, Result
 from opendataflow.private_files import make_folder
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 
 PRODUCER = f"https://github.com/opendataflow/opendataflow/tree/v{__version__}"
 SPEC = "https://openlineage.io/spec"

@@ -26,7 +26,7 @@ from opendataflow.execution.log import MASK, MASKED_FROM
 from opendataflow.execution.run import Locations, Step, Tasks, Work
 from opendataflow.extras import require
 from opendataflow.private_files import make_folder
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 
 CHILD = "opendataflow.spark.child"
 LEFTOVER_SECONDS = 86_400.0  # files of runs that nobody ended here are older than any live one by then
@@ -175,10 +175,10 @@ class _Pipeline:
 
     # What is kept -------------------------------------------------------------------------------------------------
     def _begun(self, claims: list[Claim]) -> None:
-        from opendataflow.store.pipelines import record_runs
+        from opendataflow.store.reports.pipelines import record_runs
 
         if time.monotonic() - self._version_at > VERSION_SECONDS:
-            from opendataflow.project.git import find_version
+            from opendataflow.project.version import find_version
 
             commit, dirty = find_version(self._job.home)
             self._version = {"git_commit": commit, "dirty": None if dirty is None else int(dirty)}
@@ -188,12 +188,12 @@ class _Pipeline:
         record_runs(self._store, [(claim, self._version, steps) for claim in claims])
 
     def _keep_steps(self, claim: Claim, steps: list[Step]) -> None:
-        from opendataflow.store.pipelines import record_steps
+        from opendataflow.store.reports.pipelines import record_steps
 
         record_steps(self._store, claim, self._masked(steps))
 
     def _ended(self, claim: Claim, steps: list[Step], result: Result) -> None:
-        from opendataflow.store.pipelines import record_runs
+        from opendataflow.store.reports.pipelines import record_runs
 
         said = self._said.pop(claim.runid, {})
         if not said and result.ending is not Ending.COMPLETE:

@@ -13,7 +13,7 @@ from opendataflow.errors import LeaseLost
 from opendataflow.execution.environment import guard_mark
 from opendataflow.execution.processes import is_alive, kill_marked, kill_tree
 from opendataflow.private_files import make_folder
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 
 Say = Callable[[str], None]
 

@@ -23,7 +23,7 @@ from opendataflow.execution.prepare import input_location, prepare
 from opendataflow.execution.processes import host_identity, start_time
 from opendataflow.execution.recover import keep_for_later, remove_task_files
 from opendataflow.execution.supervise import ChildEnd, Lost, NotRun, Signals, Stopped, supervise
-from opendataflow.store.loop import LoopStore, Next
+from opendataflow.store.claims import LoopStore, Next
 
 if TYPE_CHECKING:
     from opendataflow.execution.lineage_events import Lineage

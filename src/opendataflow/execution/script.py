@@ -13,7 +13,7 @@ from opendataflow.errors import LeaseLost, StoreUnavailable
 from opendataflow.execution.run import Locations, Work
 from opendataflow.extras import require
 from opendataflow.storage.buckets.address import is_in_bucket
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 
 
 def script_work(
@@ -72,7 +72,7 @@ def audit_output(
 
 def keep_findings(store: LoopStore, dataset: Dataset, claim: Claim, findings: Sequence[Finding]) -> None:
     """Record what the checks found of a run's output. If the store is away, the run's own message still tells it."""
-    from opendataflow.store.check_results import record_findings
+    from opendataflow.store.reports.check_results import record_findings
 
     with contextlib.suppress(StoreUnavailable):
         record_findings(store, dataset, claim.dataid, claim.runid, findings)

@@ -17,7 +17,7 @@ from opendataflow.execution.run import Outcome, Runner, Work
 from opendataflow.execution.supervise import Signals
 from opendataflow.project.address import Address
 from opendataflow.store import open_store
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 
 TIDY_EVERY_SECONDS = 1.0
 FOLD_EVERY = 100  # of so many runs one brings the tally up to date
@@ -103,7 +103,7 @@ class Session:
         return script_work(self.job, script, args, store=self.store, say=self.say)
 
     def _fold(self) -> None:
-        from opendataflow.store.tally import fold_if_due
+        from opendataflow.store.status_counts import fold_if_due
 
         fold_if_due(self.store)
 

@@ -13,10 +13,10 @@ from opendataflow.domain.registration import Registration
 from opendataflow.errors import UsageError
 from opendataflow.project.address import PROJECT_FILE
 from opendataflow.project.bound import declared_fields, read_bindings
-from opendataflow.project.load import Loaded, read_registration
-from opendataflow.store.loop import LoopStore
+from opendataflow.project.registration.load import Loaded, read_registration
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.sources import binding_statements, bindings_of, find_home, put_bindings
 from opendataflow.store.registry import apply, plan
-from opendataflow.store.sources import binding_statements, bindings_of, find_home, put_bindings
 
 
 class Bound(NamedTuple):

@@ -4,10 +4,10 @@ from collections import defaultdict
 from typing import Any, NamedTuple
 
 from opendataflow.domain.refusals import find_refusal
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.workers import find_pause_of_all
+from opendataflow.store.reports.stuck import Closed, list_closed
 from opendataflow.store.rows import Row
-from opendataflow.store.stuck import Closed, list_closed
-from opendataflow.store.workers import find_pause_of_all
 
 LIMIT = 100_000  # rows that are looked at; that there are more is told
 Key = tuple[str, str, str]  # project, job or dataset, dataid

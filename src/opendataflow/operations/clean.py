@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from opendataflow.errors import UsageError
 from opendataflow.operations.clear import Made, RunFolder, find_unneeded, made_by_pipeline, remove
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 from opendataflow.store.operations import clean_history
 from opendataflow.store.published import find_dataset
 from opendataflow.store.rows import utc_text

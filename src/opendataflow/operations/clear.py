@@ -28,7 +28,7 @@ from opendataflow.domain.tables import find_table
 from opendataflow.errors import Refused, UsageError
 from opendataflow.storage.buckets.address import is_in_bucket
 from opendataflow.storage.files import is_reachable
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 from opendataflow.store.published import (
     Published,
     dataids_read,

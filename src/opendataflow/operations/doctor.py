@@ -21,7 +21,7 @@ from opendataflow.operations.host_checks import OK, PROBLEM, WARNING, Finding, s
 from opendataflow.project.address import Address, get_address
 from opendataflow.storage.buckets.address import is_in_bucket
 from opendataflow.store import open_store
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 from opendataflow.store.open import SCHEMA_VERSION
 
 __all__ = ["OK", "PROBLEM", "WARNING", "Finding", "examine"]
@@ -62,14 +62,14 @@ def examine(folder: str) -> Iterator[Finding]:
 
 
 def _declared(address: Address) -> Registration:
-    from opendataflow.project.load import load_registration
+    from opendataflow.project.registration.load import load_registration
 
     return load_registration(address.home or "", address.environment or "", bound=_bound(address))
 
 
 def _bound(address: Address) -> dict[str, dict[str, Any]]:
     """What was bound in the store; what is wrong with that one is told further down."""
-    from opendataflow.store.sources import bindings_of
+    from opendataflow.store.records.sources import bindings_of
 
     try:
         store = open_store(address.store, actor="doctor")

@@ -11,7 +11,7 @@ from opendataflow.domain.streams import find_settings
 from opendataflow.domain.tables import find_table
 from opendataflow.errors import UsageError
 from opendataflow.execution.prepare import prepare
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 from opendataflow.store.registry import find_job_row, history_of, runs_of
 
 
@@ -64,7 +64,7 @@ def _schedule(store: LoopStore, job: Job) -> str:
     """By which clock it goes and who said so; empty for a job that goes by none."""
     if not any(link.dataset.clock for link in job.inputs):
         return ""
-    from opendataflow.store.schedules import schedule_of, told
+    from opendataflow.store.records.schedules import schedule_of, told
 
     return told(schedule_of(store, job))
 

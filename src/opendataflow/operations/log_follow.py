@@ -14,7 +14,7 @@ from opendataflow.errors import UsageError
 from opendataflow.execution.environment import child_environment, dataids_of
 from opendataflow.execution.prepare import check_foreign, input_location
 from opendataflow.execution.run import Locations
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 from opendataflow.store.operations import watch_run
 
 MASK = "***"

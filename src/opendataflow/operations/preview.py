@@ -14,7 +14,7 @@ from opendataflow.domain.tables import find_table
 from opendataflow.domain.types import BOOLEAN, INTEGER, NUMERIC, family
 from opendataflow.errors import Refused, UsageError
 from opendataflow.storage.files import find_files, find_inside, is_local, is_reachable
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 from opendataflow.store.published import Published, find_chunk, find_latest, find_producer
 from opendataflow.store.registry import get_run
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from opendataflow.domain.job import JobStatus
 from opendataflow.errors import UsageError
 from opendataflow.operations.time_parsing import moment, window
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 from opendataflow.store.operations import Key, find_failed, find_ran, get_project
 from opendataflow.store.recovery import find_outage
 from opendataflow.store.rows import utc_text

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.tables import find_table, table_place
-from opendataflow.store.sources import Source, Tested
+from opendataflow.store.records.sources import Source, Tested
 
 _DATABASES = {"postgresql": "PostgreSQL", "postgres": "PostgreSQL", "sqlite": "SQLite", "bigquery": "BigQuery"}
 OPEN = "open"  # nobody has said yet where it is

@@ -15,7 +15,7 @@ from opendataflow.domain.partitions import FULL, check_dataid
 from opendataflow.errors import Refused, UsageError
 from opendataflow.operations.preview import Preview, Shown, find_published, open_files, read_rows
 from opendataflow.storage.files import find_files, is_reachable
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 from opendataflow.store.published import find_producer, list_chunks
 
 Rows = Iterator[list[tuple[Any, ...]]]

@@ -202,8 +202,8 @@ def _known_addresses(home: str, *, remember: bool = True) -> dict[str, Any]:
             return dict(known)
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    from opendataflow.project.git import find_managed
-    from opendataflow.project.load import read_addresses, read_project
+    from opendataflow.project.registration.load import read_addresses, read_project
+    from opendataflow.project.version import find_managed
 
     known = {"stamp": stamp, **read_addresses(home)}
     managed = find_managed(home)

@@ -13,11 +13,11 @@ from opendataflow.domain.registration import Registration
 from opendataflow.domain.tables import find_table
 from opendataflow.errors import ConfigurationError
 from opendataflow.project.address import PROJECT_FILE
-from opendataflow.project.git import base_of
 from opendataflow.project.inspect_code import Inspected, inspect_code
-from opendataflow.project.load import Bound, Loaded, read_addresses, read_registration
-from opendataflow.project.pipelines import SOURCES, SUFFIX
+from opendataflow.project.registration.load import Bound, Loaded, read_addresses, read_registration
+from opendataflow.project.registration.pipelines import SOURCES, SUFFIX
 from opendataflow.project.source import Path, suggestion
+from opendataflow.project.version import base_of
 
 ERROR, WARNING = "error", "warning"
 FOLDER = "pipelines"

@@ -5,8 +5,8 @@ import os
 
 from opendataflow.errors import ConfigurationError, UsageError
 from opendataflow.project import template
-from opendataflow.project.json_schema import schema_text
-from opendataflow.project.values import check_line
+from opendataflow.project.schema.json_schema import schema_text
+from opendataflow.project.schema.values import check_line
 
 ENGINES = ("spark", "pandas")
 _LEFT_ALONE = (".git",)  # a repository may have been made first

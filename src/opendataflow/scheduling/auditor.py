@@ -12,7 +12,7 @@ from opendataflow.execution.run import Flight, Work
 from opendataflow.execution.supervise import ChildEnd
 from opendataflow.scheduling.fair_queue import Lane
 from opendataflow.scheduling.worker_slot import Slot
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor

@@ -13,7 +13,7 @@ from opendataflow.domain.questions import Question, Verdict
 from opendataflow.execution.environment import common_environment
 from opendataflow.execution.prepare import prepare
 from opendataflow.execution.run import Work
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 
 AHEAD = 16  # candidates that a look reads at least
 AHEAD_SECONDS = 0.5  # and for how long they are gone by; every claim checks again

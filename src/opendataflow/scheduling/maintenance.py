@@ -18,9 +18,9 @@ from opendataflow.execution.processes import host_identity
 from opendataflow.execution.recover import recover_lost_runs, report_kept
 from opendataflow.project.address import Address
 from opendataflow.scheduling.tick import in_order
-from opendataflow.store.loop import LoopStore
-from opendataflow.store.tally import fold_if_due
-from opendataflow.store.workers import seconds_until_due
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.workers import seconds_until_due
+from opendataflow.store.status_counts import fold_if_due
 
 BUSY_SECONDS, IDLE_SECONDS = 1.0, 10.0  # between two looks at the store for what others left behind
 ARRIVAL_SECONDS, ARRIVAL_IDLE_SECONDS = (

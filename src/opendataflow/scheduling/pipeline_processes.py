@@ -19,7 +19,7 @@ from opendataflow.domain.streams import find_sealed_stream, find_settings
 from opendataflow.execution.processes import WITH_PARENT
 from opendataflow.execution.run import Outcome
 from opendataflow.scheduling.fair_queue import LOOK_AGAIN_SECONDS, Key
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 
 STAY_SECONDS = 30.0  # in which a pipeline that waits for its inputs keeps its Spark
 REFUSED_CODE = 14

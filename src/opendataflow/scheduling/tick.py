@@ -14,8 +14,8 @@ from opendataflow.execution.run import Outcome
 from opendataflow.execution.session import Session
 from opendataflow.execution.supervise import Signals
 from opendataflow.project.address import Address
-from opendataflow.store.loop import LoopStore
-from opendataflow.store.tally import fold_if_due
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.status_counts import fold_if_due
 
 
 def make_all_due(store: LoopStore, address: Address, *, say: Callable[[str], None]) -> list[tuple[str, str]]:

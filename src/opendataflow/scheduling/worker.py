@@ -26,8 +26,8 @@ from opendataflow.scheduling.report import Codes
 from opendataflow.scheduling.worker_loop import SlotsLoop
 from opendataflow.scheduling.worker_slot import Slot
 from opendataflow.store import open_store
-from opendataflow.store.loop import LoopStore
-from opendataflow.store.workers import (
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.workers import (
     WorkerRow,
     beat_worker,
     forget_worker,

@@ -22,7 +22,7 @@ from opendataflow.execution.supervise import ChildEnd, Exited, Lost, Signals, St
 from opendataflow.scheduling.auditor import Auditor
 from opendataflow.scheduling.fair_queue import Lane, Lanes, Pick
 from opendataflow.scheduling.worker_slot import Ended, Slot, is_quickly_audited
-from opendataflow.store.loop import LoopStore, Next
+from opendataflow.store.claims import LoopStore, Next
 
 QUICK_BYTES = 4 * 1024 * 1024  # outputs up to this are audited in the loop itself
 LOST_SECONDS = 1.0  # after which a lost run is looked for: its lease is over by then

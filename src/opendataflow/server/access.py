@@ -22,8 +22,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from opendataflow.server.context import Context, get_context
 from opendataflow.server.stores import Stores
-from opendataflow.store.accounts import Role, find_session, find_token, touch_session, touch_token
-from opendataflow.store.streams import hash_token
+from opendataflow.store.records.accounts import Role, find_session, find_token, touch_session, touch_token
+from opendataflow.store.records.streams import hash_token
 
 COOKIE = "dataflow_session"
 SAFE = ("GET", "HEAD", "OPTIONS")

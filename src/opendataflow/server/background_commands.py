@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 from opendataflow.errors import StoreUnavailable
 from opendataflow.store import open_store
-from opendataflow.store.loop import LoopStore
-from opendataflow.store.requests import LOST_SECONDS, beat_request, end_request
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.requests import LOST_SECONDS, beat_request, end_request
 
 TIMEOUT_SECONDS = 1800.0
 BEAT_SECONDS = LOST_SECONDS / 6

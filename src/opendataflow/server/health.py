@@ -14,7 +14,7 @@ from opendataflow.errors import DataflowError
 from opendataflow.server.access import open_to_all
 from opendataflow.server.context import Context, get_context
 from opendataflow.store.open import SCHEMA_VERSION
-from opendataflow.store.streams import FAILED
+from opendataflow.store.records.streams import FAILED
 from opendataflow.streams.state import GONE, LAGS_SECONDS, all_streams
 
 LEAST_BYTES, LEAST_PART = 200 * 2**20, 0.02  # free on the disk of the work folder

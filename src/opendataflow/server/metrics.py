@@ -18,10 +18,10 @@ from opendataflow import __version__
 from opendataflow.project.address import Address
 from opendataflow.server.access import Viewer
 from opendataflow.server.context import Ctx
-from opendataflow.store.alert_messages import count_open, count_undelivered, find_history_end
-from opendataflow.store.alerts import list_paces
-from opendataflow.store.loop import LoopStore
-from opendataflow.store.workers import find_pause_of_all, list_limits, list_workers
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.alert_messages import count_open, count_undelivered, find_history_end
+from opendataflow.store.records.alerts import list_paces
+from opendataflow.store.records.workers import find_pause_of_all, list_limits, list_workers
 from opendataflow.streams.state import all_streams
 
 FRESH_SECONDS = 5.0

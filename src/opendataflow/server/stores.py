@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from opendataflow.errors import StoreUnavailable
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 
 THREADS = 4
 CLOSE_SECONDS = 10.0

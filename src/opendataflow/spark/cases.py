@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from opendataflow.errors import UsageError
-from opendataflow.project.load import Bound, load_registration, read_addresses
+from opendataflow.project.registration.load import Bound, load_registration, read_addresses
 from opendataflow.project.source import suggestion
 
 FOLDER = "pipelines"

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from opendataflow.domain.chunk import ChunkStatus
 from opendataflow.domain.dataset import Dataset
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 
 FILE = "arrival"
 

@@ -6,7 +6,7 @@ import json
 from opendataflow.domain.job import Job, Link
 from opendataflow.domain.maps import mapped_dataids
 from opendataflow.domain.streams import find_sealed_stream
-from opendataflow.store.loop import LoopStore, Transaction
+from opendataflow.store.claims import LoopStore, Transaction
 
 
 def reads(store: LoopStore, job: Job, dataid: str) -> list[tuple[Link, tuple[str, ...]]]:

@@ -2,7 +2,7 @@
 
 import os
 
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 
 
 def migrations(dialect: str) -> list[tuple[int, str, str]]:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from opendataflow.errors import ConfigurationError
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 
 SCHEMA_VERSION = 11
 

@@ -9,9 +9,9 @@ from opendataflow.domain.questions import CODES, Question
 from opendataflow.domain.registration import Registration
 from opendataflow.domain.transitions import JobEvent, next_job_status
 from opendataflow.errors import Refused, UsageError
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 from opendataflow.store.rows import Params, Row, utc_text
-from opendataflow.store.tally import fold_tally
+from opendataflow.store.status_counts import fold_tally
 
 FILE = "operations"
 PAGE = 1_000  # runs that a look reads at first, four times as many each time after

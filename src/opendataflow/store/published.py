@@ -11,7 +11,7 @@ from opendataflow.domain.job import Job, JobStatus
 from opendataflow.domain.partitions import TIME_KINDS, find_kind, natural_key
 from opendataflow.domain.questions import CODES, Question
 from opendataflow.errors import Refused, UsageError
-from opendataflow.store.loop import LoopStore, Transaction
+from opendataflow.store.claims import LoopStore, Transaction
 from opendataflow.store.registry import get_dataset
 from opendataflow.store.rows import Params
 

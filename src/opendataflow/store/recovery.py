@@ -8,7 +8,7 @@ from typing import Any
 from opendataflow.domain.job import Job, JobStatus
 from opendataflow.domain.partitions import natural_key
 from opendataflow.domain.refusals import find_refusal, scaled_name
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 from opendataflow.store.operations import (
     FILE,
     LONGEST_RUN_DAYS,
@@ -21,9 +21,9 @@ from opendataflow.store.operations import (
     list_runs,
     reader,
 )
+from opendataflow.store.records.workers import list_workers
+from opendataflow.store.reports.stuck import count_behind_failed
 from opendataflow.store.rows import Row, new_gates, utc_text
-from opendataflow.store.stuck import count_behind_failed
-from opendataflow.store.workers import list_workers
 
 LOOKED_AT = 500  # runs from which a plan learns how long one takes
 SHOWN = 5

@@ -13,9 +13,9 @@ from opendataflow.domain.questions import CODES, Question
 from opendataflow.domain.registration import JobSpec, LinkSpec, Registration
 from opendataflow.domain.transitions import ChunkEvent, next_chunk_status
 from opendataflow.errors import ConfigurationError, Refused, UsageError
-from opendataflow.store.loop import LoopStore, Transaction, recount_in
+from opendataflow.store.claims import LoopStore, Transaction, recount_in
+from opendataflow.store.records.schedules import with_schedules
 from opendataflow.store.rows import Params, Row, manifest_params
-from opendataflow.store.schedules import with_schedules
 
 
 def _rows(names: str, rows: list[Row]) -> list[dict[str, Any]]:

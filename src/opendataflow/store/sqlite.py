@@ -16,7 +16,7 @@ from opendataflow.domain.job import Candidate, Job
 from opendataflow.errors import StoreUnavailable, UsageError
 from opendataflow.private_files import FILE, OTHERS, close_to_others, make_folder
 from opendataflow.store.base import READ_ONLY
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 from opendataflow.store.rows import Params, Row
 from opendataflow.store.statements import statements
 

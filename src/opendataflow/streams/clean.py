@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 from opendataflow.domain.streams import get_settings, slot_of_moment
 from opendataflow.operations.clear import Made, RunFolder, remove, run_folders
 from opendataflow.project.address import Address, stream_folder
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.streams import first_kept, forget_batches, list_forgettable, list_streams
 from opendataflow.store.registry import get_dataset
 from opendataflow.store.rows import utc_text
-from opendataflow.store.streams import first_kept, forget_batches, list_forgettable, list_streams
 
 HOUR_SECONDS = 3600.0  # a reader that asked the store before a slot was sealed has that much time
 

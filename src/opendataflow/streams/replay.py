@@ -7,8 +7,8 @@ from typing import Any
 from opendataflow.domain.job import Job, JobStatus
 from opendataflow.domain.streams import batch_range, event_id, get_settings
 from opendataflow.errors import UsageError
-from opendataflow.store.loop import LoopStore
-from opendataflow.store.streams import (
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.streams import (
     FAILED,
     RUNNING,
     STOPPED,
@@ -81,7 +81,7 @@ def replay_since(store: LoopStore, job: Job, folder: str, moment: float, *, dry_
 def resume_stream(store: LoopStore, job: Job) -> Iterator[str]:
     """End the stream's pause, and have a batch that FAILED tried again; what was done, a line each."""
     from opendataflow.store.operations import Key, resubmit
-    from opendataflow.store.workers import find_pause_of_all, resume
+    from opendataflow.store.records.workers import find_pause_of_all, resume
 
     done = resume(store, job)
     failed = list_failed_batches(store, job)

@@ -27,7 +27,7 @@ from opendataflow.intake.entry import moment
 from opendataflow.intake.reader import IntakeReader
 from opendataflow.private_files import FILE, make_folder
 from opendataflow.project.address import stream_folder
-from opendataflow.store import streams
+from opendataflow.store.records import streams
 from opendataflow.streams.query import QueryOnTheChild, StreamFailed
 from opendataflow.streams.seal import Sealer
 from opendataflow.streams.work import BatchWork, OnTheChild

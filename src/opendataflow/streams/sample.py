@@ -27,7 +27,7 @@ from opendataflow.intake.log import IntakeLog
 from opendataflow.intake.reader import IntakeReader
 from opendataflow.intake.schema import StreamSchema
 from opendataflow.project.address import stream_folder
-from opendataflow.store.streams import Failure, committed_end, list_failed
+from opendataflow.store.records.streams import Failure, committed_end, list_failed
 from opendataflow.streams.run import run_stream
 from opendataflow.streams.work import BatchWork, failures_of
 

@@ -14,7 +14,7 @@ from opendataflow.domain.streams import batch_range, get_settings, only_records,
 from opendataflow.domain.tables import table_location
 from opendataflow.execution.run import Outcome, Taken
 from opendataflow.intake.entry import moment
-from opendataflow.store import streams
+from opendataflow.store.records import streams
 from opendataflow.streams.work import OnTheChild, SealWork
 
 MARGIN_SECONDS = 5.0  # by which the clock of whoever accepts items may be behind ours

@@ -10,8 +10,8 @@ from opendataflow.domain.streams import INTAKE, Settings
 from opendataflow.domain.tables import find_table
 from opendataflow.errors import DataflowError
 from opendataflow.project.address import Address, stream_folder
-from opendataflow.store.loop import LoopStore
-from opendataflow.store.streams import FAILED, RUNNING, StreamRow, counters, list_streams
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.streams import FAILED, RUNNING, StreamRow, counters, list_streams
 
 GONE_SECONDS = 30.0  # a runner says every few seconds that it is there
 LAGS_SECONDS = 60.0

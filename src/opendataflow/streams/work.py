@@ -20,8 +20,8 @@ from opendataflow.execution.supervise import Stopped
 from opendataflow.execution.warm_runs import WarmRuns
 from opendataflow.intake.entry import moment
 from opendataflow.intake.reader import IntakeReader
-from opendataflow.store.loop import LoopStore
-from opendataflow.store.streams import Failure, set_aside
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.streams import Failure, set_aside
 
 
 class OnTheChild(NamedTuple):

@@ -7,9 +7,9 @@ from starlette.exceptions import HTTPException
 
 from opendataflow.server.actions.definition import Acting, Action, Asked, Done, Field, Plan
 from opendataflow.server.problems import NotThere
-from opendataflow.store import accounts
-from opendataflow.store.accounts import Account, Role, find_account, get_username, read_role
-from opendataflow.store.login_links import make_link
+from opendataflow.store.records import accounts
+from opendataflow.store.records.accounts import Account, Role, find_account, get_username, read_role
+from opendataflow.store.records.login_links import make_link
 
 Word = Literal["viewer", "operator", "admin"]
 ROLES = tuple(role.word for role in Role)

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from opendataflow.server.access import Admin, Operator, Viewer
 from opendataflow.server.context import Ctx
-from opendataflow.store.accounts import Role, list_accounts, list_actions, list_tokens
+from opendataflow.store.records.accounts import Role, list_accounts, list_actions, list_tokens
 
 router = APIRouter(tags=["accounts"])
 Word = Literal["viewer", "operator", "admin"]

@@ -18,7 +18,8 @@ from opendataflow.server.accounts.passwords import Passwords, TooBusy, is_outdat
 from opendataflow.server.context import Context, Ctx
 from opendataflow.server.problems import NotThere
 from opendataflow.server.templates import private, render
-from opendataflow.store.accounts import (
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.accounts import (
     MOST_SECONDS,
     as_username,
     close_session,
@@ -29,9 +30,8 @@ from opendataflow.store.accounts import (
     record_action,
     replace_password,
 )
-from opendataflow.store.login_links import GONE, Link, LinkGone, find_link, use_link
-from opendataflow.store.logins import DEVICE_SECONDS, Attempt, TooManyAttempts, begin_attempt, succeed
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.records.login_links import GONE, Link, LinkGone, find_link, use_link
+from opendataflow.store.records.logins import DEVICE_SECONDS, Attempt, TooManyAttempts, begin_attempt, succeed
 
 GUEST, DEVICE = "dataflow_guest", "dataflow_device"
 MOST_BODY = 16 << 10

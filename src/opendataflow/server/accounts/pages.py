@@ -11,7 +11,8 @@ from opendataflow.server.accounts.login import DEVICE, check_person, prove, set_
 from opendataflow.server.accounts.passwords import Passwords, TooBusy, why_weak
 from opendataflow.server.context import Context, Ctx
 from opendataflow.server.templates import render, with_said
-from opendataflow.store.accounts import (
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.accounts import (
     list_accounts,
     list_actions,
     list_sessions,
@@ -19,9 +20,8 @@ from opendataflow.store.accounts import (
     record_action,
     replace_password,
 )
-from opendataflow.store.login_links import list_links
-from opendataflow.store.logins import DEVICE_SECONDS, TooManyAttempts, succeed
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.records.login_links import list_links
+from opendataflow.store.records.logins import DEVICE_SECONDS, TooManyAttempts, succeed
 
 PAGE = 100
 router = APIRouter(include_in_schema=False)

@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, field_validator
 
 from opendataflow.project.address import Address
 from opendataflow.server.access import User
-from opendataflow.store.accounts import Role
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.accounts import Role
 
 
 class Asked(BaseModel):

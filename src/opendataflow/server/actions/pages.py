@@ -15,7 +15,7 @@ from opendataflow.server.actions.registry import ACTIONS
 from opendataflow.server.cached import forget
 from opendataflow.server.context import Context, Ctx
 from opendataflow.server.templates import private, render, with_said
-from opendataflow.store.accounts import record_action
+from opendataflow.store.records.accounts import record_action
 
 router = APIRouter(include_in_schema=False)
 OURS = ("csrf", "then")

@@ -13,7 +13,7 @@ from opendataflow.errors import UsageError
 from opendataflow.server.actions.definition import Acting
 from opendataflow.server.problems import NotThere
 from opendataflow.store.operations import Key
-from opendataflow.store.workers import list_workers
+from opendataflow.store.records.workers import list_workers
 
 MOST_ROWS = 500  # that a plan shows one by one
 

@@ -3,9 +3,9 @@
 from typing import Any, NamedTuple
 
 from opendataflow.server.problems import NotThere
-from opendataflow.store.alert_messages import count_undelivered, find_message, list_alerts, list_messages
-from opendataflow.store.alerts import list_notified
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.alert_messages import count_undelivered, find_message, list_alerts, list_messages
+from opendataflow.store.records.alerts import list_notified
 
 
 class Part(NamedTuple):

@@ -13,7 +13,7 @@ from opendataflow.server.datasets import chunk_files
 from opendataflow.server.datasets.facts import chunk_facts, dataset_facts, list_chunks
 from opendataflow.server.datasets.grid import find_grid
 from opendataflow.server.datasets.grid_api import At, Kind, Name, ProjectName, Status, Text
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 
 router = APIRouter(tags=["datasets"])
 DataId = Annotated[str, Path(min_length=1, max_length=1000, pattern=r"^[^\x00]*$")]

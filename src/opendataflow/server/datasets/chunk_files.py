@@ -10,7 +10,7 @@ from opendataflow.operations.preview import Preview, Shown, find_published, read
 from opendataflow.server.context import Context
 from opendataflow.server.datasets.facts import get_declared
 from opendataflow.server.downloads import Download, File, download, files_of
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 
 MOST_ROWS = 300
 

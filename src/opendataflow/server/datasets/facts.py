@@ -13,9 +13,14 @@ from opendataflow.domain.tables import find_table
 from opendataflow.errors import UsageError
 from opendataflow.server.datasets.grid import Grid, Row, find_row, read_block
 from opendataflow.server.problems import NotThere
-from opendataflow.store.check_results import find_findings
-from opendataflow.store.gaps import find_gaps
-from opendataflow.store.grid import (
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.operations import FILE as OPERATIONS
+from opendataflow.store.published import FILE as PUBLISHED
+from opendataflow.store.published import find_chunk, find_producer
+from opendataflow.store.registry import find_job_row, get_dataset, history_of
+from opendataflow.store.reports.check_results import find_findings
+from opendataflow.store.reports.gaps import find_gaps
+from opendataflow.store.reports.grid import (
     GAP,
     STATUSES,
     Key,
@@ -25,12 +30,7 @@ from opendataflow.store.grid import (
     page_chunks,
     recent_changes,
 )
-from opendataflow.store.listing import list_datasets
-from opendataflow.store.loop import LoopStore
-from opendataflow.store.operations import FILE as OPERATIONS
-from opendataflow.store.published import FILE as PUBLISHED
-from opendataflow.store.published import find_chunk, find_producer
-from opendataflow.store.registry import find_job_row, get_dataset, history_of
+from opendataflow.store.reports.listing import list_datasets
 
 WHOLE = 5_000  # chunks of which all gaps are looked up, with the reason of each
 LATEST = 1_000  # the last cells, in which gaps of a larger dataset are looked for

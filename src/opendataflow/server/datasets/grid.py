@@ -19,7 +19,8 @@ from opendataflow.domain.partitions import (
     natural_key,
     place_of,
 )
-from opendataflow.store.grid import (
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.reports.grid import (
     GAP,
     LETTERS,
     NOTHING,
@@ -37,7 +38,6 @@ from opendataflow.store.grid import (
     read_cells,
     read_listed,
 )
-from opendataflow.store.loop import LoopStore
 from opendataflow.store.rows import utc_text
 
 KINDS = ("daily", "hourly", "monthly", "numbered", "other")

@@ -11,7 +11,8 @@ from opendataflow.server.access import Viewer
 from opendataflow.server.context import Ctx
 from opendataflow.server.datasets.grid import Block, Grid, Row, find_grid, find_index, find_row, read_block, read_window
 from opendataflow.server.problems import NotThere
-from opendataflow.store.grid import (
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.reports.grid import (
     LETTERS,
     NOTHING,
     find_then,
@@ -20,7 +21,6 @@ from opendataflow.store.grid import (
     oldest_change,
     run_length,
 )
-from opendataflow.store.loop import LoopStore
 from opendataflow.store.rows import utc_text
 
 router = APIRouter(tags=["grid"])

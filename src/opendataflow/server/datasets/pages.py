@@ -20,8 +20,8 @@ from opendataflow.server.datasets.facts import LATEST, Found, chunk_facts, datas
 from opendataflow.server.datasets.grid import KINDS, ORDER, Grid, Row, find_grid, read_block
 from opendataflow.server.datasets.grid_api import Name, Text, told_block, told_window
 from opendataflow.server.templates import render
-from opendataflow.store.grid import Then, find_then, newest, oldest_change
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.reports.grid import Then, find_then, newest, oldest_change
 from opendataflow.store.rows import utc_text
 
 router = APIRouter(include_in_schema=False)

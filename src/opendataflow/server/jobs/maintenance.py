@@ -11,9 +11,9 @@ from opendataflow.server.actions.definition import Acting, Action, Asked, Done, 
 from opendataflow.server.actions.params import Word, get_job
 from opendataflow.server.background_commands import start
 from opendataflow.server.problems import NotThere
-from opendataflow.store.accounts import Role
 from opendataflow.store.operations import clean_history
-from opendataflow.store.requests import add_request
+from opendataflow.store.records.accounts import Role
+from opendataflow.store.records.requests import add_request
 from opendataflow.store.rows import utc_text
 
 COUNT_SECONDS, CLEAN_SECONDS = 2.0, 10.0  # how long a plan counts, and one go cleans

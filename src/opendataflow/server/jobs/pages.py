@@ -11,8 +11,8 @@ from opendataflow.server.access import Viewer
 from opendataflow.server.context import Ctx
 from opendataflow.server.jobs.facts import JobsAsked, dataids_of, find_jobs, one_job, script_text
 from opendataflow.server.templates import render
-from opendataflow.store.accounts import Role
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.accounts import Role
 
 router = APIRouter(include_in_schema=False)
 PAGE_JOBS = 100

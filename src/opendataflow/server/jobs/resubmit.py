@@ -17,8 +17,8 @@ from opendataflow.server.actions.params import (
     target_of,
     who_works,
 )
-from opendataflow.store.accounts import Role
 from opendataflow.store.operations import Key, resubmit
+from opendataflow.store.records.accounts import Role
 
 READERS_OF = 500  # dataids whose readers a plan looks for
 _FOLLOW = ("leave", "follow", "all")

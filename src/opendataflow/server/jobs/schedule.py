@@ -8,8 +8,8 @@ from opendataflow.domain.schedules import get_clock, read_schedule
 from opendataflow.errors import UsageError
 from opendataflow.server.actions.definition import Acting, Action, Asked, Done, Field, Plan
 from opendataflow.server.actions.params import Reason, Word, get_job
-from opendataflow.store.accounts import Role
-from opendataflow.store.schedules import check_new, schedule_of, told
+from opendataflow.store.records.accounts import Role
+from opendataflow.store.records.schedules import check_new, schedule_of, told
 
 
 class ScheduleAsked(Asked):

@@ -7,10 +7,10 @@ from opendataflow.domain.graph import Graph, Node
 from opendataflow.server.datasets.facts import get_declared
 from opendataflow.server.datasets.grid import ORDER
 from opendataflow.server.problems import NotThere
-from opendataflow.store.grid import Counts, Key, count_chunks
-from opendataflow.store.lineage import chunk_lineage, dataset_lineage, impact, project_lineage
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 from opendataflow.store.published import find_chunk
+from opendataflow.store.reports.grid import Counts, Key, count_chunks
+from opendataflow.store.reports.lineage import chunk_lineage, dataset_lineage, impact, project_lineage
 
 MOST = 150  # boxes of a drawing: more is nothing to look at
 DEPTH = 2

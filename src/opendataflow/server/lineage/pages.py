@@ -15,7 +15,7 @@ from opendataflow.server.context import Ctx
 from opendataflow.server.datasets.grid_api import Text
 from opendataflow.server.lineage.facts import DEPTH, MOST, Around, find_graph, in_trouble
 from opendataflow.server.templates import render
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 
 router = APIRouter(include_in_schema=False)
 DEPTHS = (1, 2, 3, 5, 10)

@@ -9,7 +9,7 @@ from opendataflow.server.access import Viewer
 from opendataflow.server.cached import Kept, kept
 from opendataflow.server.context import Context, Ctx
 from opendataflow.server.overview.facts import standing
-from opendataflow.store.live import rates
+from opendataflow.store.reports.live import rates
 from opendataflow.store.rows import utc_text
 
 router = APIRouter(tags=["overview"])

@@ -8,13 +8,13 @@ from opendataflow.domain.partitions import TIME_KINDS, kind
 from opendataflow.operations.blockers import Root, find_blockers, next_step
 from opendataflow.project.address import Address
 from opendataflow.server.jobs.facts import dataids_of
-from opendataflow.store.live import running
-from opendataflow.store.loop import LoopStore
-from opendataflow.store.overview import overview
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.streams import list_streams
+from opendataflow.store.records.workers import find_pause_of_all, list_limits, list_workers
 from opendataflow.store.registry import get_run
-from opendataflow.store.streams import list_streams
-from opendataflow.store.tally import fold_if_due
-from opendataflow.store.workers import find_pause_of_all, list_limits, list_workers
+from opendataflow.store.reports.live import running
+from opendataflow.store.reports.overview import overview
+from opendataflow.store.status_counts import fold_if_due
 from opendataflow.streams.state import stream_blockers
 
 LOOKED_AT = 2_000  # failed, and blocked dataids that are grouped by root; what failed or is held is counted whole

@@ -2,16 +2,16 @@
 
 from pydantic import Field as Limited
 
+from opendataflow.deploy.git_address import read_branch, read_remote
 from opendataflow.deploy.webhook import HOOK_PATH, encrypted_credential, new_hook_secret
 from opendataflow.deploy.work import lost_tasks, start_work
 from opendataflow.errors import UsageError
-from opendataflow.project.git_address import read_branch, read_remote
 from opendataflow.server.actions.definition import Acting, Action, Asked, Done, Field, Plan
 from opendataflow.server.actions.params import Word
 from opendataflow.server.problems import NotThere
-from opendataflow.store import git
-from opendataflow.store.accounts import Role
-from opendataflow.store.git import Credential, GitProject
+from opendataflow.store.records import git
+from opendataflow.store.records.accounts import Role
+from opendataflow.store.records.git import Credential, GitProject
 
 SECRET = frozenset({"token", "key"})
 _USER = Field("username", "User name, for https", hint="only of a private repository")
@@ -82,7 +82,7 @@ def describe_add(_acting: Acting, asked: AddAsked) -> Plan:
 
 
 def perform_add(acting: Acting, asked: AddAsked) -> Done:
-    from opendataflow.project.links import project_id
+    from opendataflow.project.registration.links import project_id
 
     if not asked.url:
         raise UsageError("url: where is the repository?")

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from opendataflow.server.access import Viewer
 from opendataflow.server.context import Ctx
 from opendataflow.server.projects.facts import find_project, find_projects, find_task
-from opendataflow.store.git import NEWEST
+from opendataflow.store.records.git import NEWEST
 
 router = APIRouter(tags=["projects"])
 

@@ -4,9 +4,9 @@ from typing import Any
 
 from opendataflow.deploy.work import lost_tasks
 from opendataflow.server.problems import NotThere
-from opendataflow.store import git
-from opendataflow.store.git import GitProject, Registered, Task
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records import git
+from opendataflow.store.records.git import GitProject, Registered, Task
 
 TASKS = 10
 

@@ -11,8 +11,8 @@ from opendataflow.server.access import Viewer
 from opendataflow.server.context import Ctx
 from opendataflow.server.projects.facts import find_project, find_projects
 from opendataflow.server.templates import render
-from opendataflow.store.accounts import Role
-from opendataflow.store.git import NEWEST
+from opendataflow.store.records.accounts import Role
+from opendataflow.store.records.git import NEWEST
 
 router = APIRouter(include_in_schema=False)
 PAGE = 100

@@ -13,8 +13,8 @@ from opendataflow.deploy.work import lost_tasks, start_work
 from opendataflow.errors import SecretError, UsageError
 from opendataflow.server.access import open_to_all
 from opendataflow.server.context import Ctx
-from opendataflow.store.git import find_git_project, new_task
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.git import find_git_project, new_task
 
 router = APIRouter(tags=["projects"])
 

@@ -5,9 +5,9 @@ from opendataflow.domain.words import number_of
 from opendataflow.errors import UsageError
 from opendataflow.server.actions.definition import Acting, Action, Asked, Done, Plan
 from opendataflow.server.actions.params import Numbers, Several, Word, get_job, target_of
-from opendataflow.store.accounts import Role
 from opendataflow.store.operations import Key
-from opendataflow.store.requests import Live, ask_abort, find_live, get_live
+from opendataflow.store.records.accounts import Role
+from opendataflow.store.records.requests import Live, ask_abort, find_live, get_live
 
 
 class AbortAsked(Asked):

@@ -22,8 +22,8 @@ from opendataflow.server.runs.facts import (
     read_log,
     why,
 )
-from opendataflow.store.loop import LoopStore
-from opendataflow.store.requests import find_request, list_requests
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.requests import find_request, list_requests
 
 router = APIRouter(tags=["runs"])
 HIGHEST = 2**62

@@ -15,14 +15,14 @@ from opendataflow.project.address import Address
 from opendataflow.server.downloads import Download, File, download, files_of
 from opendataflow.server.problems import NotThere
 from opendataflow.storage.files import is_inside
-from opendataflow.store.check_results import find_findings
-from opendataflow.store.git import commits_of
-from opendataflow.store.live import made_by
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
 from opendataflow.store.operations import NEWEST, Key, list_runs, runs_of_dataid, watch_run
-from opendataflow.store.pipelines import find_run
+from opendataflow.store.records.git import commits_of
+from opendataflow.store.records.requests import find_abort
 from opendataflow.store.registry import get_dataset, get_run, history_of
-from opendataflow.store.requests import find_abort
+from opendataflow.store.reports.check_results import find_findings
+from opendataflow.store.reports.live import made_by
+from opendataflow.store.reports.pipelines import find_run
 from opendataflow.store.rows import utc_text
 
 LOG_BYTES = 256 * 1024  # of a log that one answer brings

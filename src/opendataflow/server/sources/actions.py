@@ -16,9 +16,9 @@ from opendataflow.server.actions.definition import Acting, Action, Asked, Done, 
 from opendataflow.server.context import Context
 from opendataflow.server.problems import NotThere
 from opendataflow.server.sources.children import Children, Failed, Stream, explain, first_of
-from opendataflow.store.accounts import Role, record_action
-from opendataflow.store.loop import LoopStore
-from opendataflow.store.sources import find_source, list_bindings, record_test
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.accounts import Role, record_action
+from opendataflow.store.records.sources import find_source, list_bindings, record_test
 
 SAMPLE_ROWS = 300
 TEST_SECONDS, SAMPLE_SECONDS = 30.0, 60.0

@@ -8,8 +8,8 @@ from opendataflow.operations.bind import home_of
 from opendataflow.operations.source_facts import Described, describe_source
 from opendataflow.project.bound import FIELDS, SECRETS, declared_fields
 from opendataflow.server.problems import NotThere
-from opendataflow.store.loop import LoopStore
-from opendataflow.store.sources import Binding, count_sources, find_source, list_bindings, list_sources
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.sources import Binding, count_sources, find_source, list_bindings, list_sources
 
 CONVENTION = "by its name"
 

@@ -16,9 +16,9 @@ from opendataflow.server.sources.actions import SAMPLE_ROWS, Sampled, bind_sourc
 from opendataflow.server.sources.children import Failed
 from opendataflow.server.sources.facts import FieldFacts, fields_of, get_source, sources_page
 from opendataflow.server.templates import render, with_said
-from opendataflow.store.accounts import Role
-from opendataflow.store.loop import LoopStore
-from opendataflow.store.sources import project_names
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.accounts import Role
+from opendataflow.store.records.sources import project_names
 
 router = APIRouter(include_in_schema=False)
 PAGE_ROWS = 200

@@ -12,8 +12,8 @@ from opendataflow.project.address import stream_folder
 from opendataflow.server.actions.definition import Acting, Action, Asked, Done, Field, Plan
 from opendataflow.server.actions.params import MOST_ROWS, Numbers, Several, Word
 from opendataflow.server.streams.facts import get_row, has_log
-from opendataflow.store.accounts import Role
-from opendataflow.store.streams import counters, list_failed_batches, new_token, revoke_token
+from opendataflow.store.records.accounts import Role
+from opendataflow.store.records.streams import counters, list_failed_batches, new_token, revoke_token
 from opendataflow.streams.replay import find_failed_items, replay_failed, replay_since, resume_stream
 from opendataflow.streams.state import describe, stream_status
 

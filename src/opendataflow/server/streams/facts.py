@@ -9,8 +9,8 @@ from opendataflow.domain.job import Job
 from opendataflow.domain.streams import INTAKE, Field, event_id, get_settings
 from opendataflow.project.address import Address, stream_folder
 from opendataflow.server.problems import NotThere
-from opendataflow.store.loop import LoopStore
-from opendataflow.store.streams import StreamRow, find_stream, list_failed
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.streams import StreamRow, find_stream, list_failed
 from opendataflow.streams.state import all_streams, describe, describe_source, stream_status
 
 FILE = "jobs"

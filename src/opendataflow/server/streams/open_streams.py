@@ -12,8 +12,8 @@ from opendataflow.errors import DataflowError, StoreUnavailable
 from opendataflow.intake.group import GroupWriter
 from opendataflow.intake.log import Accepted, IntakeLog, Request
 from opendataflow.intake.schema import StreamSchema
-from opendataflow.store.loop import LoopStore
-from opendataflow.store.streams import StreamRow, committed_end, find_stream, first_kept
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.streams import StreamRow, committed_end, find_stream, first_kept
 
 FRESH_SECONDS = 1.0  # a revoked token is refused after that
 NEW_SECONDS = 0.1  # a new one is known after that

@@ -12,8 +12,8 @@ from opendataflow.server.access import Viewer
 from opendataflow.server.context import Ctx
 from opendataflow.server.streams.facts import batches_of, failed_of, list_stands, one_stream
 from opendataflow.server.templates import render, segment
-from opendataflow.store.accounts import Role
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.accounts import Role
 
 router = APIRouter(include_in_schema=False)
 PAGE_BATCHES = 30

@@ -3,8 +3,8 @@
 from typing import Any
 
 from opendataflow.server.jobs.facts import FILE
-from opendataflow.store.loop import LoopStore
-from opendataflow.store.workers import find_pause_of_all, list_connections, list_limits, list_workers
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.workers import find_pause_of_all, list_connections, list_limits, list_workers
 
 _RUNNING = (
     "owner", "host", "runid", "project", "job", "dataid", "attempt", "claimed_at", "lease_until", "expired",

@@ -11,9 +11,8 @@ from opendataflow.errors import UsageError
 from opendataflow.operations.time_parsing import end_of_pause
 from opendataflow.server.actions.definition import Acting, Action, Asked, Done, Field, Plan
 from opendataflow.server.actions.params import Reason, Word, get_job, who_works
-from opendataflow.store.accounts import Role
-from opendataflow.store.rows import utc_text
-from opendataflow.store.workers import (
+from opendataflow.store.records.accounts import Role
+from opendataflow.store.records.workers import (
     ConnectionLimits,
     Limits,
     find_pause_of_all,
@@ -24,6 +23,7 @@ from opendataflow.store.workers import (
     resume,
     set_limit,
 )
+from opendataflow.store.rows import utc_text
 
 LENGTHS = {"1 day": "1d", "30 days": "30d", "for good": None}
 MOST = 1_000_000

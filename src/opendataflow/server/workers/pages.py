@@ -10,8 +10,8 @@ from opendataflow.server.access import Viewer
 from opendataflow.server.context import Ctx
 from opendataflow.server.templates import render
 from opendataflow.server.workers.facts import find_limits, find_workers, running_now
-from opendataflow.store.accounts import Role
-from opendataflow.store.loop import LoopStore
+from opendataflow.store.claims import LoopStore
+from opendataflow.store.records.accounts import Role
 
 router = APIRouter(include_in_schema=False)
 PAGE_RUNS = 100

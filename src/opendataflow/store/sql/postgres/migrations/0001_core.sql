@@ -638,7 +638,7 @@ CREATE FUNCTION lowest_open(p_project text, p_jobid text) RETURNS text LANGUAGE 
     ORDER BY x.sortkey, x.dataid LIMIT 1
 $$;
 
--- The two hot verbs, each one round trip and one transaction; store/loop.py has the same steps for SQLite -------------
+-- The two hot verbs, each one round trip and one transaction; store/claims.py has the same steps for SQLite -------------
 CREATE FUNCTION claim_run(p jsonb, answers json, OUT o_runid bigint, OUT o_attempt integer, OUT o_deaths integer)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -729,7 +729,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- What becomes of the job was decided by store/loop.py for both cases: `ends` has RESUBMIT not set while it ran, then set.
+-- What becomes of the job was decided by store/claims.py for both cases: `ends` has RESUBMIT not set while it ran, then set.
 CREATE FUNCTION finish_run(p jsonb, OUT o_case integer, OUT o_earlier text) LANGUAGE plpgsql AS $$
 DECLARE
     moment timestamptz := clock_timestamp();

@@ -1,0 +1,1 @@
+"""Chunks: declared, checked, looked at, cleared."""

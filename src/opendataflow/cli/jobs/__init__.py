@@ -1,0 +1,1 @@
+"""What is registered, how it stands, and operating it."""

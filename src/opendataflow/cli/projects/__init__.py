@@ -1,0 +1,1 @@
+"""Projects on disk, from git, and from the original."""

@@ -1,0 +1,1 @@
+"""Sources: tested, sampled, bound."""

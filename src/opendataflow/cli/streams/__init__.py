@@ -1,0 +1,1 @@
+"""Streams: tokens, state, sending items."""

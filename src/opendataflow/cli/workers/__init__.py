@@ -1,0 +1,1 @@
+"""Workers, ticks and limits."""

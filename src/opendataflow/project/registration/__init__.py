@@ -1,0 +1,1 @@
+"""From a checked project.yml to what a store registers."""
