@@ -118,11 +118,17 @@ def run(df):
     one = spark.createDataFrame([(day,)], "module string")
     one.createOrReplaceGlobalTempView("day")
     spark.sql(f"CACHE TABLE kept AS SELECT '{day}' AS cached")
+    one.withColumnRenamed("module", "saved").write.mode("append").saveAsTable("days")
+    spark.sql("CREATE DATABASE IF NOT EXISTS mine")
+    one.withColumnRenamed("module", "database").write.mode("append").saveAsTable("mine.days")
     return df.crossJoin(spark.table("global_temp.day"))
 """,
     "second": """\
 def run(df):
-    return df.crossJoin(df.sparkSession.table("kept"))
+    tables = [df.sparkSession.table(name) for name in ("kept", "days", "mine.days")]
+    for table in tables:
+        df = df.crossJoin(table)
+    return df
 """,
 }
 PIPELINES = {"at_import": AT_IMPORT, "imported": IMPORTED, "session": SESSION}
@@ -162,7 +168,9 @@ def assert_each_is_its_own(project: Project) -> None:
         assert made["imported"] == [
             {**row, "module": day, "kept": day, "again": day, "first": day, "lib": day} for row in plain
         ]
-        assert made["session"] == [{**row, "module": day, "cached": day} for row in plain]
+        assert made["session"] == [
+            {**row, "module": day, "cached": day, "saved": day, "database": day} for row in plain
+        ]
 
 
 def elsewhere(project: Project) -> dict[str, str]:

@@ -143,6 +143,22 @@ ALONE |= {
     ),
     "the number of partitions": "def run(df):\n    return df.withColumn('parts', F.lit(df.rdd.getNumPartitions()))\n",
     "the hash of the plan": "def run(df):\n    return df.withColumn('hash', F.lit(df.semanticHash()))\n",
+    "a value from the first file's name": (
+        "def run(df):\n    name = df.inputFiles()[0].rpartition('/')[2].removesuffix('.csv')\n"
+        "    return df.withColumn('day', F.lit('a' if name == 'a' else 'other'))\n"
+    ),
+    "a lookup beside the first file": (
+        "def run(df):\n    beside = df.inputFiles()[0].replace('/orders/', '/lookup/')\n"
+        "    other = df.sparkSession.read.schema('item string, kind string').csv(beside)\n"
+        "    return df.join(F.broadcast(other), on='item', how='left')\n"
+    ),
+    "a function that knows the first file": (
+        "def run(df):\n    name = df.inputFiles()[0].rpartition('/')[2]\n"
+        "    return df.withColumn('of', F.udf(lambda _id: name)('id'))\n"
+    ),
+    "a variable of the run, and the error is swallowed": (
+        "from day import today_or\n\n\ndef run(df):\n    return df.withColumn('day', F.lit(today_or('unknown')))\n"
+    ),
     "the name of the file": (
         "def run(df):\n    return df.withColumn('file', F.element_at(F.split(F.input_file_name(), '/'), -1))\n"
     ),
@@ -155,7 +171,11 @@ ALONE |= {
     "other partitions": "def run(df):\n    return df.repartition(3).withColumn('n', F.spark_partition_id())\n",
     "an aggregate of the chunk, broadcast": f"def run(df):\n    return df.join(F.broadcast({TOTAL}), on='item')\n",
 }
-BY_FILE = {"the name of the file", "the hash of the plan"}  # other than by hand: options of the reader, escaped names
+BY_FILE = {
+    "the name of the file",
+    "the hash of the plan",
+    "a function that knows the first file",
+}  # other than by hand: options of the reader, escaped names
 # Whether it is shared or not: every file is a task of its own, and so is every file by hand.
 EITHER = {
     "a function that counts": (
@@ -164,7 +184,10 @@ EITHER = {
     ),
     "a function of a chance that is always the same": ("def run(df):\n    return df.withColumn('n', F.rand(seed=3))\n"),
 }
-DAY = "import os\n\n\ndef today():\n    return os.environ.get('dataid')\n"
+DAY = (
+    "import os\n\n\ndef today():\n    return os.environ.get('dataid')\n\n\n"
+    "def today_or(other):\n    try:\n        return os.environ['dataid']\n    except Exception:\n        return other\n"
+)
 
 
 @pytest.fixture
@@ -173,7 +196,9 @@ def home(tmp_path: Path) -> Path:
     (tmp_path / "orders").mkdir()
     (tmp_path / "day.py").write_text(DAY)
     (tmp_path / "prices.csv").write_text("item,price\nnut,0.5\nbolt,2\nnut,0.7\n")
+    (tmp_path / "lookup").mkdir()
     for dataid, rows in ORDERS.items():
+        (tmp_path / "lookup" / f"{dataid}.csv").write_text(f"nut,of {dataid}\nbolt,{dataid}\n")
         lines = ["id,item,amount", *(f"{number},{item},{amount}" for number, item, amount in rows)]
         (tmp_path / "orders" / f"{dataid}.csv").write_text("\n".join(lines) + "\n")
     return tmp_path
@@ -309,6 +334,14 @@ def test_files_with_their_columns_in_another_order_are_read_by_name(spark: Spark
     (home / "pipelines/price/step.py").write_text("def run(df):\n    return df.where('amount > 0')\n")
     (home / "orders/b.csv").write_text("amount,id,item\n8,4,nut\n8,5,nut\n")
     assert_the_same(spark, home, shared=False)
+
+
+def test_a_chunk_that_is_a_link_to_another_one_is_no_more_than_that(spark: SparkSession, home: Path) -> None:
+    (home / "pipelines/price/step.py").write_text("def run(df):\n    return df.where('amount > 0')\n")
+    (home / "orders/b.csv").unlink()
+    (home / "orders/b.csv").symlink_to("a.csv")
+    assert_the_same(spark, home, shared=False)
+    assert_as_by_hand(spark, home)
 
 
 def test_a_chunk_of_several_files_keeps_them_together(spark: SparkSession, home: Path) -> None:

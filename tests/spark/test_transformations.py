@@ -64,6 +64,22 @@ def test_what_a_transformation_imports_is_never_stale(tmp_path: Path, monkeypatc
     assert (first.run(None), transformation(tmp_path, "imports", source).run(None)) == (1, 2)
 
 
+def test_a_library_in_c_that_is_not_installed_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `pip install --target` leaves it: such a library breaks when its parts in Python are loaded twice."""
+    import _decimal
+
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "quick").mkdir()
+    (tmp_path / "quick" / "__init__.py").write_text("from quick import _core\nloads = []\n")
+    (tmp_path / "quick" / "_core.py").write_text("")
+    source = "import quick\ndef run(df):\n    quick.loads.append(df)\n    return quick.loads\n"
+    first = transformation(tmp_path, "uses", source)
+    sys.modules["quick._core"].__file__ = _decimal.__file__
+    assert (first.run(1), transformation(tmp_path, "uses", source).run(2)) == ([1, 2], [1, 2])
+    for name in ("quick", "quick._core"):
+        del sys.modules[name]
+
+
 def test_every_load_begins_with_nothing_of_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "kept_in").mkdir()  # a package without a file of its own

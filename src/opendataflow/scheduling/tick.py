@@ -105,7 +105,7 @@ def _run_pipeline(
             except subprocess.TimeoutExpired:
                 if signals.received is not None:
                     runner.send_signal(signals.received)
-        outcomes = [json.loads(line) for line in told.splitlines()]
+        outcomes = [json.loads(line) for line in told.split("\n") if line]
         if runner.returncode and not outcomes:
             say(f"{jobid} could not be run; its exit code was {runner.returncode}")
             yield Outcome(runner.returncode, "NOT_STARTED", jobid, None, "see above")

@@ -21,6 +21,7 @@ class Forbidden:
 
     def __init__(self, error: Exception) -> None:
         self.error = error
+        self.was_asked = False  # whoever asks may catch the error
 
 
 def forbidden(error: Exception) -> Forbidden:
@@ -74,6 +75,7 @@ class ChunkEnviron(MutableMapping[str, str]):
             if value is _DELETED:
                 raise KeyError(key)
             if isinstance(value, Forbidden):
+                value.was_asked = True
                 raise value.error
             return value
         return self.process[key]

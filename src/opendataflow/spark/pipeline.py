@@ -31,6 +31,7 @@ from opendataflow.spark.stream_batch import Batch, find_failing, read_batch, sta
 from opendataflow.spark.together import Together, can_share
 from opendataflow.spark.transformations import PANDAS, SPARK, Code, apply, engine_of, load_anew, read_code
 
+_CATALOG = "spark.sql.catalogImplementation"
 Result = dict[str, Any]
 Hear = Callable[..., None]
 
@@ -207,7 +208,7 @@ class Task:
             chunk_output(write),
             chunk_environment(spec.environment),
             use_session(spark),
-            _no_global_views(spark),
+            _nothing_left(spark),
             Progress(spark, spec, self._hear),
         ):
             yield
@@ -386,22 +387,38 @@ def _cache_cleared(spark: SparkSession) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _no_global_views(spark: SparkSession) -> Iterator[None]:
-    """Global temporary views are one for all sessions: those that a chunk leaves behind are not the next one's."""
+def _nothing_left(spark: SparkSession) -> Iterator[None]:
+    """The catalog is one for all sessions: global views and tables of a chunk are not the next one's."""
     if is_connect(spark):
-        before = set(_global_views(spark))
+        views = set(_global_views(spark))
         try:
             yield
         finally:
-            for name in set(_global_views(spark)) - before:  # those of other clients of the server stay
+            for name in set(_global_views(spark)) - views:  # those of other clients of the server stay
                 spark.catalog.dropGlobalTempView(name)
         return
-    views = spark._jsparkSession.sharedState().globalTempViewManager()
-    views.clear()  # a thread that an earlier chunk left behind may have made one since
+    shared = spark._jsparkSession.sharedState()
+    shared.globalTempViewManager().clear()  # a thread that an earlier chunk left behind may have made one since
+    # A catalog in memory is this process's own; what lies in another one is not ours to drop.
+    catalog: Any = shared.externalCatalog() if spark.conf.get(_CATALOG) == "in-memory" else None
+    before = _tables(catalog)
     try:
         yield
     finally:
-        views.clear()
+        shared.globalTempViewManager().clear()
+        for database, tables in _tables(catalog).items():
+            if database not in before:
+                catalog.dropDatabase(database, True, True)
+            for table in tables - before.get(database, tables):
+                catalog.dropTable(database, table, True, True)
+
+
+def _tables(catalog: Any) -> dict[str, set[str]]:
+    """By database, the names of its tables and views."""
+    if catalog is None:
+        return {}
+    names = catalog.listDatabases().mkString("\n").split("\n")
+    return {name: set(filter(None, catalog.listTables(name).mkString("\n").split("\n"))) for name in names}
 
 
 def _global_views(spark: SparkSession) -> list[str]:

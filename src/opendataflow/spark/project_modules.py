@@ -43,9 +43,16 @@ def forget(home: str) -> None:
 
     A folder without `__init__.py` goes too: it holds the modules that were imported from it.
     """
+    compiled = {
+        name.partition(".")[0]
+        for name, module in list(sys.modules.items())
+        if str(getattr(module, "__file__", None)).endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES))
+    }
     for name, module in list(sys.modules.items()):
         path = _python_path(module)
-        if path is not None and not path.startswith(_LIBRARIES) and (name not in _ours or _is_within(path, home)):
+        if path is None or path.startswith(_LIBRARIES) or (name in _ours and not _is_within(path, home)):
+            continue
+        if name.partition(".")[0] not in compiled:  # a library in C, wherever it lies, cannot be loaded twice
             del sys.modules[name]
     importlib.invalidate_caches()
 
@@ -58,7 +65,7 @@ def _python_path(module: object) -> str | None:
     if path is None:
         path = next(iter(getattr(module, "__path__", ())), None)
         return None if path is None else os.path.join(path, "")
-    return path if path.endswith(".py") else None
+    return path if path.endswith((".py", ".pyc")) else None
 
 
 @contextlib.contextmanager

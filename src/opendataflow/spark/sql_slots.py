@@ -8,6 +8,7 @@ and goes without when there is none: so there is always one that the joining con
 ever.
 """
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -106,6 +107,8 @@ def _lock_file(shown: str, number: int) -> int | None:
     key = hashlib.sha256(shown.encode()).hexdigest()[:24]
     folder = os.path.join(tempfile.gettempdir(), f"dataflow-connections-{os.getuid()}")
     os.makedirs(folder, mode=0o700, exist_ok=True)
+    if os.lstat(folder).st_uid != os.getuid():
+        raise PermissionError(errno.EPERM, "the folder that counts connections is another user's", folder)
     file = os.open(os.path.join(folder, f"{key}.{number}"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

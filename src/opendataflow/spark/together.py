@@ -22,6 +22,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 from opendataflow.errors import JobFailed
 from opendataflow.spark.capture import chunk_output
@@ -93,6 +94,7 @@ class Together:
     def __init__(self, spark: SparkSession, specs: Sequence[ChunkSpec], codes: Sequence[Code]) -> None:
         self._spark, self._specs, self._codes = spark, specs, codes
         self._context: Any = spark.sparkContext
+        self._variable = Forbidden(NotShared("a transformation asks for a variable of its run"))
         for key, value in _CONF.items():
             spark.conf.set(key, value)
 
@@ -100,8 +102,7 @@ class Together:
     def environment(self) -> Iterator[None]:
         """Variables of a single run have no value here: whoever asks for one needs a chunk of its own."""
         names = {name for spec in self._specs for name in spec.environment}
-        reason = NotShared("a transformation asks for a variable of its run")
-        with chunk_environment({name: Forbidden(reason) for name in names}):
+        with chunk_environment(dict.fromkeys(names, self._variable)):
             yield
 
     def write(self, steps: Steps) -> dict[int, Written]:
@@ -139,9 +140,14 @@ class Together:
         ]
         scheduler = self._context._jsc.sc().dagScheduler()
         jobs = scheduler.numTotalJobs()  # of all threads: nobody else uses this Spark meanwhile
-        df = apply(load_anew(self._codes, steps), sources, steps)
+        with _asked_for_files() as asked:
+            df = apply(load_anew(self._codes, steps), sources, steps)
         if scheduler.numTotalJobs() != jobs:
             raise NotShared("a transformation looks at its data")
+        if asked:
+            raise NotShared(f"a transformation asks for {asked[0]}, which is not one chunk's")
+        if self._variable.was_asked:  # and went on without it
+            raise self._variable.error
         return df
 
     def _owners(self, df: DataFrame) -> list[int]:
@@ -153,9 +159,11 @@ class Together:
         if not execution.analyzed().deterministic() or not execution.optimizedPlan().deterministic():
             raise NotShared("what a transformation does depends on chance, or on the partition")
         scan = self._find_scan(execution.executedPlan())
-        by_file = {
-            os.path.realpath(path): spec.runid for spec in self._specs for path in data_files(spec.sources[0].location)
-        }
+        by_file: dict[str, int] = {}
+        for spec in self._specs:
+            for path in data_files(spec.sources[0].location):
+                if by_file.setdefault(os.path.realpath(path), spec.runid) != spec.runid:
+                    raise NotShared("two chunks are the same file")
         owners = []
         for partition in scan.inputRDD().partitions():
             files = partition.files()
@@ -230,6 +238,30 @@ def _move_file(path: str, target: str) -> None:
 
 def _folder(place: Place) -> str:
     return os.path.dirname(place.location) if place.single_file else place.location
+
+
+@contextlib.contextmanager
+def _asked_for_files() -> Iterator[list[str]]:
+    """What of a DataFrame the code asks for that tells which files, or how many, it was given."""
+    asked: list[str] = []
+    methods = {name: vars(ClassicDataFrame)[name] for name in ("inputFiles", "semanticHash", "sameSemantics", "rdd")}
+
+    def noting(name: str, plain: Any) -> Any:
+        def note(df: Any, *args: Any, **kwargs: Any) -> Any:
+            asked.append(f"{name}()")
+            return plain(df, *args, **kwargs)
+
+        return note
+
+    for name, plain in methods.items():
+        is_property = isinstance(plain, property)
+        noted = noting(name, plain.fget if is_property else plain)
+        setattr(ClassicDataFrame, name, property(noted) if is_property else noted)
+    try:
+        yield asked
+    finally:
+        for name, plain in methods.items():
+            setattr(ClassicDataFrame, name, plain)
 
 
 def _plan(df: DataFrame) -> str:
