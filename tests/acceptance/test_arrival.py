@@ -551,6 +551,6 @@ def test_scripts_whose_outputs_declare_no_checks_do_not_pay_for_them(sqlite_proj
     script = sqlite_project.script("jobs/work.sh", 'echo x > "$out_location"')
     traced: subprocess.CompletedProcess[Any] = sqlite_project.runjob(script, env={"PYTHONPROFILEIMPORTTIME": "1"})
     assert traced.returncode == 0, traced.stderr
-    assert "runner.runjob" in traced.stderr
+    assert "opendataflow.execution.run" in traced.stderr
     assert "pyarrow" not in traced.stderr
-    assert "runner.checks" not in traced.stderr
+    assert "opendataflow.checks.perform" not in traced.stderr

@@ -104,7 +104,10 @@ def _kill_while_it_writes(project: Project) -> None:
 
 def _wait_until_it_writes(project: Project, runner: "subprocess.Popen[str]", before: set[Path]) -> set[Path]:
     def writes() -> set[Path]:
-        return set(project.folder.glob("data/**/_temporary")) - before
+        try:
+            return set(project.folder.glob("data/**/_temporary")) - before
+        except FileNotFoundError:  # a folder went while it was looked into
+            return set()
 
     wait_for(lambda: writes() or runner.poll() is not None, "a write has begun", seconds=90)
     assert runner.poll() is None, runner.communicate()

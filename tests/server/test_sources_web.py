@@ -284,7 +284,7 @@ def memory_of(pid: int) -> int:
 
 
 def arguments_of_children(pid: int) -> list[str]:
-    out = subprocess.run(["ps", "-o", "args=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
+    out = subprocess.run(["ps", "-ww", "-o", "args=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
     return out.stdout.splitlines()
 
 
