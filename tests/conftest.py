@@ -1,6 +1,7 @@
 """Fixtures: stores of both kinds, and projects over them."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,9 @@ from support.projects import Project
 
 # What is on its way is seen as people see it who have not set this.
 os.environ.pop("PYTHONUNBUFFERED", None)
+# A shell starts what it puts into the background with SIGINT ignored, and everything below would ignore Ctrl-C.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # Every Spark of the tests, also those that the installed command starts: its Java starts sooner and compiles less.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
