@@ -27,10 +27,11 @@ from support.servers import LEADS, Client, Server, new_token
 AWAY_SECONDS, SLOW_SECONDS = 3.0, 0.3
 QUICKLY = f"""
 from opendataflow.cli.main import main
-from opendataflow.server import intake, streams
+from opendataflow.server.streams import intake, open_streams
 
 intake.BODY_SECONDS = 1.0
-streams.AWAY_SECONDS, streams.SLOW_SECONDS, streams.UPKEEP_SECONDS = {AWAY_SECONDS}, {SLOW_SECONDS}, 0.2
+open_streams.AWAY_SECONDS, open_streams.SLOW_SECONDS = {AWAY_SECONDS}, {SLOW_SECONDS}
+open_streams.UPKEEP_SECONDS = 0.2
 raise SystemExit(main())
 """
 YES = Verdict(tuple(Answer(question, True, "seen by the test") for question in Question))
@@ -40,11 +41,8 @@ class QuickServer(Server):
     """One for which minutes are seconds."""
 
     def __init__(self, project: Project) -> None:
-        self.project = project
         project.write("quickly.py", QUICKLY)
-        self.process = project.start(sys.executable, "quickly.py", "serve", "--port", "0", "--json")
-        assert self.process.stdout is not None
-        self.port = int(json.loads(self.process.stdout.readline())["url"].rpartition(":")[2])
+        super().__init__(project, command=(sys.executable, "quickly.py"))
 
 
 @pytest.fixture(scope="module")

@@ -34,12 +34,19 @@ pipelines:
 class Server:
     """A running server of a project; stopped by its own process id, at the latest at the end of a `with`."""
 
-    def __init__(self, project: Project, port: int = 0, options: Sequence[str] = (), **env: str) -> None:
+    def __init__(
+        self,
+        project: Project,
+        port: int = 0,
+        options: Sequence[str] = (),
+        command: Sequence[str] = (DATAFLOW,),
+        **env: str,
+    ) -> None:
         self.project = project
-        self.process = project.start(DATAFLOW, "serve", "--port", str(port), "--json", *options, env=env)
+        self.process = project.start(*command, "serve", "--port", str(port), "--json", *options, env=env)
         assert self.process.stdout is not None
         said = self.process.stdout.readline()
-        assert said, self.process.stderr.read() if self.process.stderr else ""
+        assert said, self.process.communicate()[1]
         self.said: dict[str, Any] = json.loads(said)
         self.url: str = self.said["url"]
         self.port = urlsplit(self.url).port or 0
