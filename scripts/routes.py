@@ -8,9 +8,9 @@ from opendataflow.server.access import owners
 from opendataflow.server.actions.registry import ACTIONS
 from opendataflow.server.app import make_pages
 from opendataflow.server.context import Context
+from opendataflow.server.open_streams import Streams
 from opendataflow.server.stores import Stores
 from opendataflow.server.streams.intake import Intake
-from opendataflow.server.streams.open_streams import Streams
 from opendataflow.store.claims import LoopStore
 
 PAGE = Path(__file__).resolve().parents[1] / "docs/reference/http-api.md"

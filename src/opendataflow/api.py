@@ -17,7 +17,8 @@ from opendataflow.domain.dataset import Dataset, is_below
 from opendataflow.domain.questions import CODES, Question
 from opendataflow.domain.variables import STORE
 from opendataflow.errors import ConfigurationError, Refused, UsageError
-from opendataflow.project.address import Address, absolute_store, expand, find_project_folder, get_address
+from opendataflow.project.address import Address, absolute_store, find_project_folder, get_address
+from opendataflow.project.variables import expand
 from opendataflow.store.claims import LoopStore
 
 if TYPE_CHECKING:

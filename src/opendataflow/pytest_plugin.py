@@ -62,7 +62,8 @@ class _Project:
         import os
 
         from opendataflow.errors import ConfigurationError
-        from opendataflow.project.address import PROJECT_FILE, find_project_folder
+        from opendataflow.project import PROJECT_FILE
+        from opendataflow.project.address import find_project_folder
         from opendataflow.spark.cases import find_cases
 
         named = [one.partition("::")[0] for one in config.args]

@@ -27,7 +27,8 @@ from support.servers import LEADS, Client, Server, new_token
 AWAY_SECONDS, SLOW_SECONDS = 3.0, 0.3
 QUICKLY = f"""
 from opendataflow.cli.main import main
-from opendataflow.server.streams import intake, open_streams
+from opendataflow.server import open_streams
+from opendataflow.server.streams import intake
 
 intake.BODY_SECONDS = 1.0
 open_streams.AWAY_SECONDS, open_streams.SLOW_SECONDS = {AWAY_SECONDS}, {SLOW_SECONDS}

@@ -123,7 +123,7 @@ def test_an_empty_store_says_how_to_make_it(tmp_path, postgres_server) -> None:
 
 
 def test_a_password_in_the_stores_address_is_not_shown(monkeypatch) -> None:
-    from opendataflow.store.open import without_password
+    from opendataflow.store.base import without_password
 
     assert without_password("postgresql://anna:s3cret@db/state") == "postgresql://anna:***@db/state"
     assert without_password("postgresql://anna@db/state") == "postgresql://anna@db/state"

@@ -12,8 +12,8 @@ from opendataflow.domain.registration import JobSpec
 from opendataflow.domain.run import Ending
 from opendataflow.errors import ConfigurationError, UsageError
 from opendataflow.store import registry
-from opendataflow.store.records.schedules import check_new, list_set, schedule_of, told
 from opendataflow.store.records.workers import list_changes
+from opendataflow.store.schedules import check_new, list_set, schedule_of, told
 
 AT = datetime.datetime(2026, 3, 10, 10, 10, tzinfo=datetime.UTC)
 

@@ -9,11 +9,12 @@ from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.variables import is_platform_variable, named_variables
 from opendataflow.errors import ConfigurationError, UsageError
 from opendataflow.execution.environment import find_passwords
-from opendataflow.project.address import expand, get_address
+from opendataflow.project.address import get_address
 from opendataflow.project.bound import read_bindings
 from opendataflow.project.check import check_project
 from opendataflow.project.notify_address import read_address
 from opendataflow.project.registration.load import load_registration, read_addresses
+from opendataflow.project.variables import expand
 
 SECRET = "open sesame 42"
 SECRETS = (

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import datetime
 
     from opendataflow.domain.clocks import Clock
-    from opendataflow.store.records.schedules import Schedule
+    from opendataflow.store.schedules import Schedule
 
     Reading = tuple[Clock | None, datetime.datetime | None, str | None]
 
@@ -92,7 +92,7 @@ def begun_slots(dataset: Dataset, latest: Callable[[int | None], str | None], no
 
 def change_schedule(store: LoopStore, job: Job, clock: str | None, *, reason: str = "") -> "Schedule":
     """Let the job go by this clock (None: as declared) from its next slot on; what has begun by now is due."""
-    from opendataflow.store.records.schedules import set_schedule
+    from opendataflow.store.schedules import set_schedule
 
     return set_schedule(store, job, clock, reason=reason, begun=begun_slots)
 

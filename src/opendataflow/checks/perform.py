@@ -35,7 +35,7 @@ from opendataflow.storage.files import find_files, is_inside, is_local, is_reach
 
 if TYPE_CHECKING:
     from opendataflow.checks.chunk_reader import ChunkFiles
-    from opendataflow.checks.row_checks import Rule
+    from opendataflow.checks.rule import Rule
 
 EarlierRows = Callable[[int], list[int]]  # the row counts of up to so many chunks before this one
 

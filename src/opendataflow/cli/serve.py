@@ -35,10 +35,10 @@ def serve(
     try:
         from opendataflow.server.app import make_app
         from opendataflow.server.context import Context
+        from opendataflow.server.open_streams import Streams
         from opendataflow.server.serve import listen
         from opendataflow.server.serve import serve as run
         from opendataflow.server.stores import Stores
-        from opendataflow.server.streams.open_streams import Streams
     except ModuleNotFoundError as error:
         raise ConfigurationError(f"{error.name} is missing; pip install 'opendataflow[server]'") from None
     from opendataflow.cli.opened import address, opened

@@ -21,7 +21,7 @@ from opendataflow.deploy.repository import Entry
 from opendataflow.domain.registration import Registration
 from opendataflow.domain.variables import without_platform_variables
 from opendataflow.errors import ConfigurationError
-from opendataflow.project.address import PROJECT_FILE
+from opendataflow.project import PROJECT_FILE
 from opendataflow.project.check import ERROR, Problem, check_project
 from opendataflow.project.registration.load import load_registration, read_addresses
 from opendataflow.store.claims import LoopStore

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from opendataflow.domain.registration import Registration
 from opendataflow.project.address import Address
 from opendataflow.project.version import Managed, base_of
-from opendataflow.store.open import without_password
+from opendataflow.store.base import without_password
 from opendataflow.store.records.git import Change
 from opendataflow.store.rows import utc_text
 

@@ -1,10 +1,10 @@
 """The end of a child, audited: what it makes of the run."""
 
 import signal
-from typing import TYPE_CHECKING
 
 from opendataflow.domain.checks import ChecksFailed
 from opendataflow.domain.ending import ending_of
+from opendataflow.domain.job import Job
 from opendataflow.domain.run import Claim, Ending, Result
 from opendataflow.execution.supervise import (
     Aborted,
@@ -17,13 +17,10 @@ from opendataflow.execution.supervise import (
     Stopped,
     TimedOut,
 )
-
-if TYPE_CHECKING:
-    from opendataflow.domain.job import Job
-    from opendataflow.execution.run import Locations, Work
+from opendataflow.execution.work import Locations, Work
 
 
-def audit(job: "Job", work: "Work", claim: Claim, end: ChildEnd, locations: "Locations") -> Result:
+def audit(job: Job, work: Work, claim: Claim, end: ChildEnd, locations: Locations) -> Result:
     """What the run is to be recorded as; of one that exited 0, what it made is looked at first."""
     match end:
         case Exited(code=0):

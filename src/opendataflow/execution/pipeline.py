@@ -23,7 +23,7 @@ from opendataflow.errors import ConfigurationError, StoreUnavailable
 from opendataflow.execution.environment import dataids_of, run_environment
 from opendataflow.execution.export import show
 from opendataflow.execution.log import MASK, MASKED_FROM
-from opendataflow.execution.run import Locations, Step, Tasks, Work
+from opendataflow.execution.work import Locations, Step, Tasks, Work
 from opendataflow.extras import require
 from opendataflow.private_files import make_folder
 from opendataflow.store.claims import LoopStore

@@ -4,14 +4,13 @@ import os
 import select
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from opendataflow import faults
-from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.dataset import output_location, path_segment
 from opendataflow.domain.job import Candidate, Job
 from opendataflow.domain.questions import Items, Question, Verdict
-from opendataflow.domain.run import Claim, Finished, Owner, Result
+from opendataflow.domain.run import Finished, Owner, Result
 from opendataflow.errors import ConfigurationError, LeaseLost, StoreUnavailable
 from opendataflow.execution.aborts import Aborts
 from opendataflow.execution.deployed_version import keep_commit
@@ -23,6 +22,7 @@ from opendataflow.execution.prepare import input_location, prepare
 from opendataflow.execution.processes import host_identity, start_time
 from opendataflow.execution.recover import keep_for_later, remove_task_files
 from opendataflow.execution.supervise import ChildEnd, Lost, NotRun, Signals, Stopped, supervise
+from opendataflow.execution.work import Flight, Outcome, Taken, Work
 from opendataflow.store.claims import LoopStore, Next
 
 if TYPE_CHECKING:
@@ -31,65 +31,6 @@ if TYPE_CHECKING:
 PARKED_BY = (Question.RIGHT, Question.LOCATION, Question.VALID)
 LOOK_AHEAD = 16  # candidates that a drain reads at once
 LOOK_AHEAD_SECONDS = 0.5  # and for how long it goes by that look; every claim checks again
-
-Locations = dict[tuple[str, str], str | None]  # (project, datasetid) → where
-
-
-class Outcome(NamedTuple):
-    """What became of one attempt: `runid` is None when nothing was claimed."""
-
-    exit_code: int
-    status: str
-    jobid: str
-    dataid: str | None
-    message: str = ""
-    runid: int | None = None
-    seconds: float = 0.0
-    verdict: Verdict | None = None
-
-
-class Taken(NamedTuple):
-    """A claim in hand; `lease_from` is a moment (CLOCK_MONOTONIC) from which its lease surely holds."""
-
-    candidate: Candidate
-    claim: Claim
-    lease_from: float
-
-
-Step = dict[str, Any]  # a transformation as the child tells of it: position, name, status, output, …
-
-
-class Tasks(NamedTuple):
-    """How a child that stays is told what to do, and what it leaves beside the data."""
-
-    write: Callable[[list[tuple[Claim, Locations]]], str]  # the line for it: these runs, as one task
-    begun: Callable[[list[Claim]], None]
-    steps: Callable[[Claim, list[Step]], None]
-    ended: Callable[[Claim, list[Step], Result], None]  # keep what is known of it, before its end is recorded
-    per_task: int = 1
-
-
-class Work(NamedTuple):
-    """What a job's child is, and what it made. With `tasks`, the child stays for many runs."""
-
-    argv: Callable[[], list[str]]
-    manifests: Callable[[Claim, Locations], tuple[tuple[str, str, Manifest], ...]]
-    reason: Callable[[Claim], str] | None = None  # why it exited other than 0, where the child can tell
-    published: Callable[[Claim, Locations], None] | None = None  # after the store says so: for people's eyes only
-    tasks: Tasks | None = None
-
-
-class Flight:
-    """A run that goes on: its claim, its log, where its chunks are, and how long its lease surely lasts."""
-
-    __slots__ = ("candidate", "claim", "lease_from", "locations", "log", "started", "steps")
-
-    def __init__(self, taken: Taken, log: RunLog) -> None:
-        self.candidate, self.claim, self.lease_from = taken
-        self.log = log
-        self.locations: Locations = {}
-        self.steps: dict[int, Step] = {}
-        self.started = time.monotonic()
 
 
 class Runner:
@@ -206,21 +147,10 @@ class Runner:
         )
 
     # Claim, run, audit, publish -------------------------------------------------------------------------------
-    def run_once(
-        self, job: Job, work: Work, *, dataid: str | None, cwd: str, passwords: dict[tuple[str, str], str],
-        go_on: bool = False,
-    ) -> Outcome:  # fmt: skip
-        """Run the lowest claimable dataid (or the one given), once.
-
-        With `go_on`, the end of the run also takes the next dataid where it can; the next call runs that one.
-        """
-        taken: Taken | Outcome | None = self._taken
-        self._taken = None
-        if taken is None:
-            taken = self.take(job, dataid)
-        if isinstance(taken, Outcome):
-            return taken
-        return self.run_claimed(job, work, taken, cwd, passwords, go_on=go_on)
+    def take_one(self, job: Job, dataid: str | None) -> Taken | Outcome:
+        """What the end of the last run took, else the lowest claimable dataid (or the one given)."""
+        taken, self._taken = self._taken, None
+        return taken if taken is not None else self.take(job, dataid)
 
     def take(self, job: Job, dataid: str | None) -> Taken | Outcome:
         """Claim the lowest claimable dataid (or the one given), or say why there is none."""
@@ -277,11 +207,10 @@ class Runner:
     def run_claimed(
         self, job: Job, work: Work, taken: Taken, cwd: str, passwords: dict[tuple[str, str], str], *, go_on: bool
     ) -> Outcome:
-        """Run what was claimed, to its recorded end."""
-        if work.tasks is not None:
-            from opendataflow.execution.warm_runs import WarmRuns
+        """Run what was claimed on a child of its own, to its recorded end.
 
-            return WarmRuns(self, job, work, cwd=cwd, passwords=passwords).run_one(taken)
+        With `go_on`, the end of the run also takes the next dataid where it can, for `take_one`.
+        """
         flight = self.begin(job, taken, passwords)
         end: ChildEnd
         try:
@@ -291,7 +220,7 @@ class Runner:
             end = NotRun(str(error))
         return self.conclude(job, work, flight, end, go_on=go_on)
 
-    def begin(self, job: Job, taken: Taken, passwords: dict[tuple[str, str], str]) -> "Flight":
+    def begin(self, job: Job, taken: Taken, passwords: dict[tuple[str, str], str]) -> Flight:
         """Everything that is kept of a run while it goes on."""
         faults.point(faults.AFTER_CLAIM)
         if self.lineage is not None:
@@ -301,7 +230,7 @@ class Runner:
         path = os.path.join(self.work_folder, "logs", path_segment(job.jobid), name)
         return Flight(taken, RunLog(path, self.shown, secrets=tuple(passwords.values())))
 
-    def conclude(self, job: Job, work: Work, flight: "Flight", end: ChildEnd, *, go_on: bool = False) -> Outcome:
+    def conclude(self, job: Job, work: Work, flight: Flight, end: ChildEnd, *, go_on: bool = False) -> Outcome:
         """Audit what the run made, record its end, publish; what became of it."""
         result = self.close_flight(work, flight, end, audit(job, work, flight.claim, end, flight.locations))
         if isinstance(end, Lost):
@@ -316,7 +245,7 @@ class Runner:
         return self.finished(work, flight, end, result, finished)
 
     # The steps of an end, for whoever does it in another order ---------------------------------------------------
-    def close_flight(self, work: Work, flight: "Flight", end: ChildEnd, result: Result) -> Result:
+    def close_flight(self, work: Work, flight: Flight, end: ChildEnd, result: Result) -> Result:
         """The result with the log's place and tail; nothing more is written to it."""
         log = flight.log
         log.end()
@@ -328,7 +257,7 @@ class Runner:
             remove_task_files(self.work_folder, flight.claim.runid)
         return result
 
-    def finished(self, work: Work, flight: "Flight", end: ChildEnd, result: Result, finished: Finished) -> Outcome:
+    def finished(self, work: Work, flight: Flight, end: ChildEnd, result: Result, finished: Finished) -> Outcome:
         """The end is recorded: show what is published, and tell."""
         faults.point(faults.AFTER_PUBLISH)
         claim = flight.claim
@@ -342,7 +271,7 @@ class Runner:
         message = "; ".join(part for part in (result.message, finished.note) if part)
         return self._outcome(exit_code(end, result), finished.status, flight, message)
 
-    def keep_end(self, flight: "Flight", result: Result, error: StoreUnavailable) -> Outcome:
+    def keep_end(self, flight: Flight, result: Result, error: StoreUnavailable) -> Outcome:
         """The end cannot be recorded while the lease lasts: keep it on this host."""
         try:
             path = keep_for_later(self.work_folder, flight.claim, result, self.store.url)
@@ -357,14 +286,14 @@ class Runner:
         message = f"{result.ending}, but the store is away ({error}); kept in {path}, the next run here records it"
         return self._outcome(75, "UNREPORTED", flight, message)
 
-    def lost(self, flight: "Flight", reason: str) -> Outcome:
+    def lost(self, flight: Flight, reason: str) -> Outcome:
         """Another may have the work by now; nothing of this run was recorded."""
         if self.lineage is not None:
             self.lineage.ended(flight.claim, None)
         return self._outcome(LeaseLost.exit_code, "LEASE_LOST", flight, reason)
 
     def _supervise(
-        self, job: Job, work: Work, flight: "Flight", cwd: str, passwords: dict[tuple[str, str], str]
+        self, job: Job, work: Work, flight: Flight, cwd: str, passwords: dict[tuple[str, str], str]
     ) -> ChildEnd:
         if self.signals.asked is not None:
             return Stopped(self.signals.asked, had_started=False)
@@ -376,7 +305,7 @@ class Runner:
             find_abort=lambda now: self.aborts.look(now).get(flight.claim.runid),
         )  # fmt: skip
 
-    def environment(self, job: Job, flight: "Flight", passwords: dict[tuple[str, str], str]) -> dict[str, str]:
+    def environment(self, job: Job, flight: Flight, passwords: dict[tuple[str, str], str]) -> dict[str, str]:
         """What the child of this run sees."""
         return child_environment(
             os.environ,
@@ -397,13 +326,13 @@ class Runner:
         common = common_environment(os.environ, job=job, store_id=self.store.store_id, passwords=passwords)
         return {**common, **guard_environment(self.owner)}
 
-    def renew(self, flight: "Flight") -> None:
+    def renew(self, flight: Flight) -> None:
         """Extend the run's lease and keep its log's tail, or raise LeaseLost."""
         before, log = time.monotonic(), flight.log
         self.store.renew(flight.claim, log_path=log.path_if_written, log_tail=log.tail() if log.changed else None)
         flight.lease_from = before
 
-    def find_places(self, job: Job, flight: "Flight") -> None:
+    def find_places(self, job: Job, flight: Flight) -> None:
         """Where every chunk of this run is, or goes to; the folders of the outputs are made."""
         found, claim = flight.locations, flight.claim
         datasets = {link.dataset[:2]: link.dataset for link in job.inputs}
@@ -419,7 +348,7 @@ class Runner:
                 is_folder = link.dataset.has_own_runs and not (link.dataset.is_one_file and job.kind == "pipeline")
                 os.makedirs(place if is_folder else os.path.dirname(place), exist_ok=True)
 
-    def _finish(self, job: Job, flight: "Flight", result: Result, *, go_on: bool) -> Finished:
+    def _finish(self, job: Job, flight: Flight, result: Result, *, go_on: bool) -> Finished:
         """Record the end; while the store is away, try again for as long as the lease lasts."""
         claim = flight.claim
         give_up = flight.lease_from + claim.lease_seconds
@@ -447,7 +376,7 @@ class Runner:
             select.select([self.signals.wake_fd], self.shown.waiting(), [], 1.0)
             self.shown.flush()
 
-    def _outcome(self, code: int, status: str, flight: "Flight", message: str) -> Outcome:
+    def _outcome(self, code: int, status: str, flight: Flight, message: str) -> Outcome:
         if self._taken is None:
             self._show_rest()
         claim, seconds = flight.claim, time.monotonic() - flight.started

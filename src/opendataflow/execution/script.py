@@ -10,7 +10,7 @@ from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.job import Job
 from opendataflow.domain.run import Claim
 from opendataflow.errors import LeaseLost, StoreUnavailable
-from opendataflow.execution.run import Locations, Work
+from opendataflow.execution.work import Locations, Work
 from opendataflow.extras import require
 from opendataflow.storage.buckets.address import is_in_bucket
 from opendataflow.store.claims import LoopStore

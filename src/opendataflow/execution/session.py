@@ -13,8 +13,9 @@ from opendataflow.execution.deployed_version import is_left
 from opendataflow.execution.environment import find_passwords
 from opendataflow.execution.guard import Guard
 from opendataflow.execution.recover import recover_lost_runs, report_kept
-from opendataflow.execution.run import Outcome, Runner, Work
+from opendataflow.execution.run import Runner
 from opendataflow.execution.supervise import Signals
+from opendataflow.execution.work import Outcome, Taken, Work
 from opendataflow.project.address import Address
 from opendataflow.store import open_store
 from opendataflow.store.claims import LoopStore
@@ -113,9 +114,8 @@ class Session:
         pause = 0.1
         while True:
             self.tidy()
-            outcome = self.runner.run_once(
-                self.job, work, dataid=dataid, cwd=cwd, passwords=self.passwords, go_on=go_on
-            )
+            taken = self.runner.take_one(self.job, dataid)
+            outcome = taken if isinstance(taken, Outcome) else self.run_claimed(work, taken, cwd=cwd, go_on=go_on)
             if outcome.runid is not None and outcome.runid % FOLD_EVERY == 0:
                 self._fold()
             can_wait = outcome.runid is None and 10 <= outcome.exit_code <= 14
@@ -128,6 +128,14 @@ class Session:
                 return outcome
             select.select([self.signals.wake_fd], [], [], pause)  # a signal ends the pause
             pause = min(pause * 1.5, 2.0)
+
+    def run_claimed(self, work: Work, taken: Taken, *, cwd: str, go_on: bool = False) -> Outcome:
+        """Run what was claimed, to its recorded end: on a child of its own, or on the one that stays."""
+        if work.tasks is None:
+            return self.runner.run_claimed(self.job, work, taken, cwd, self.passwords, go_on=go_on)
+        from opendataflow.execution.warm_runs import WarmRuns
+
+        return WarmRuns(self.runner, self.job, work, cwd=cwd, passwords=self.passwords).run_one(taken)
 
     def drain(self, work: Work, *, wait_seconds: float, cwd: str) -> Iterator[Outcome]:
         """Run after run until nothing is claimable; a failed dataid does not stop the others."""

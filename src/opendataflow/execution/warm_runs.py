@@ -17,7 +17,7 @@ from opendataflow import faults
 from opendataflow.domain.job import Job
 from opendataflow.errors import LeaseLost, StoreUnavailable
 from opendataflow.execution.guard import Ended, NotStarted
-from opendataflow.execution.run import Flight, Outcome, Runner, Taken, Work
+from opendataflow.execution.run import Runner
 from opendataflow.execution.supervise import (
     GRACE_SECONDS,
     HELD_UP,
@@ -35,6 +35,7 @@ from opendataflow.execution.supervise import (
     margin_of,
     pump,
 )
+from opendataflow.execution.work import Flight, Outcome, Taken, Work
 
 # Up to so many claims, the lowest of this moment if so asked; none: nothing can be claimed now.
 Take = Callable[[int, bool], list[Taken]]

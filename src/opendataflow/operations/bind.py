@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from opendataflow.domain.registration import Registration
 from opendataflow.errors import UsageError
-from opendataflow.project.address import PROJECT_FILE
+from opendataflow.project import PROJECT_FILE
 from opendataflow.project.bound import declared_fields, read_bindings
 from opendataflow.project.registration.load import Loaded, read_registration
 from opendataflow.store.claims import LoopStore

@@ -64,7 +64,7 @@ def _schedule(store: LoopStore, job: Job) -> str:
     """By which clock it goes and who said so; empty for a job that goes by none."""
     if not any(link.dataset.clock for link in job.inputs):
         return ""
-    from opendataflow.store.records.schedules import schedule_of, told
+    from opendataflow.store.schedules import schedule_of, told
 
     return told(schedule_of(store, job))
 

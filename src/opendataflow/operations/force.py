@@ -9,9 +9,9 @@ from opendataflow.domain.job import Candidate
 from opendataflow.errors import ConfigurationError, UsageError
 from opendataflow.execution.pipeline import pipeline_work
 from opendataflow.execution.prepare import check_foreign, prepare
-from opendataflow.execution.run import Outcome, Taken, Work
 from opendataflow.execution.script import script_work
 from opendataflow.execution.session import Session, get_script
+from opendataflow.execution.work import Outcome, Taken, Work
 from opendataflow.store.operations import locked, make_claimable
 
 TRIES = 10  # inputs may change between a look and the claim
@@ -55,8 +55,7 @@ def force(session: Session, work: Work, dataid: str, *, cwd: str) -> Outcome:
         claim = store.claim(unlimited, candidate._replace(inputs=ready), verdict, runner.owner, forced=True)
         if claim is not None:
             # The run is told of all its inputs, also of those that are not READY: the person knows why.
-            taken = Taken(candidate, claim, lease_from)
-            return runner.run_claimed(job, work, taken, cwd, session.passwords, go_on=False)
+            return session.run_claimed(work, Taken(candidate, claim, lease_from), cwd=cwd)
     raise locked(f"{job.jobid}/{dataid} could not be claimed; see `dataflow why {job.jobid} {dataid}`")
 
 

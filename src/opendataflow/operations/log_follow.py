@@ -13,7 +13,7 @@ from opendataflow.domain.run import Claim, Owner, RunStatus
 from opendataflow.errors import UsageError
 from opendataflow.execution.environment import child_environment, dataids_of
 from opendataflow.execution.prepare import check_foreign, input_location
-from opendataflow.execution.run import Locations
+from opendataflow.execution.work import Locations
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.operations import watch_run
 

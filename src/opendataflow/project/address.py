@@ -14,11 +14,12 @@ import json
 import os
 from typing import Any, NamedTuple
 
-from opendataflow.domain.variables import STORE, is_platform_variable, named_variables, why_refused
+from opendataflow.domain.variables import STORE
 from opendataflow.errors import ConfigurationError
 from opendataflow.private_files import OWN_FOLDER, close_to_others, make_folder
+from opendataflow.project import PROJECT_FILE
+from opendataflow.project.variables import expand
 
-PROJECT_FILE = "project.yml"
 PROPERTIES_FILE = "dataflow.properties"
 DEFAULT_STORE = "sqlite:///.dataflow/state.db"
 
@@ -164,29 +165,6 @@ def absolute_store(url: str, folder: str) -> str:
     if url.startswith("sqlite:///"):
         return "sqlite:///" + os.path.join(folder, url.removeprefix("sqlite:///"))
     return url
-
-
-def expand(text: str, *, allowed: str = "") -> str:
-    """Replace ${NAME} and ${NAME:-default} from the environment, or raise ConfigurationError for a missing one.
-
-    OpenDataFlow's own secrets are refused, except the variable `allowed`.
-    """
-    if "${" not in text:
-        return text
-    for one in named_variables(text):
-        if one != allowed and is_platform_variable(one):
-            raise ConfigurationError(why_refused(one))
-    head, _, rest = text.partition("${")
-    name, closed, tail = rest.partition("}")
-    if not closed:
-        raise ConfigurationError(f"a ${{…}} is not closed in {text!r}")
-    name, has_default, default = name.partition(":-")
-    value = os.environ.get(name)
-    if not value:
-        if not has_default:
-            raise ConfigurationError(f"the environment variable {name} is not set, and project.yml asks for it")
-        value = default
-    return head + value + expand(tail, allowed=allowed)
 
 
 def _known_addresses(home: str, *, remember: bool = True) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.registration import Registration
 from opendataflow.domain.tables import find_table
 from opendataflow.errors import ConfigurationError
-from opendataflow.project.address import PROJECT_FILE
+from opendataflow.project import PROJECT_FILE
 from opendataflow.project.inspect_code import Inspected, inspect_code
 from opendataflow.project.registration.load import Bound, Loaded, read_addresses, read_registration
 from opendataflow.project.registration.pipelines import SOURCES, SUFFIX

@@ -11,7 +11,7 @@ import yaml
 
 from opendataflow.domain.registration import Registration
 from opendataflow.errors import ConfigurationError
-from opendataflow.project.address import PROJECT_FILE
+from opendataflow.project import PROJECT_FILE
 from opendataflow.project.registration.load import Bound, load_registration
 from opendataflow.project.source import Source
 

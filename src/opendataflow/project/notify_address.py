@@ -17,8 +17,8 @@ def read_address(home: str, place: str) -> str:
 
     ConfigurationError or SecretError says what is missing, and nothing of the address.
     """
-    from opendataflow.project.address import expand
     from opendataflow.project.source import Source
+    from opendataflow.project.variables import expand
 
     node: Any = Source(home).data
     for part in place.split("/"):

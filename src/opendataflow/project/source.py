@@ -13,7 +13,8 @@ from typing import Any
 import yaml
 
 from opendataflow.errors import ConfigurationError
-from opendataflow.project.address import PROJECT_FILE, expand
+from opendataflow.project import PROJECT_FILE
+from opendataflow.project.variables import expand
 
 Path = tuple[str | int, ...]
 

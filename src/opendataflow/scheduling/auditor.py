@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from opendataflow.domain.run import Ending, Result
 from opendataflow.execution.exit_audit import audit
-from opendataflow.execution.run import Flight, Work
 from opendataflow.execution.supervise import ChildEnd
+from opendataflow.execution.work import Flight, Work
 from opendataflow.scheduling.fair_queue import Lane
 from opendataflow.scheduling.worker_slot import Slot
 from opendataflow.store.claims import LoopStore

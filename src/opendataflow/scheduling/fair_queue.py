@@ -12,7 +12,7 @@ from opendataflow.domain.job import Candidate, Job
 from opendataflow.domain.questions import Question, Verdict
 from opendataflow.execution.environment import common_environment
 from opendataflow.execution.prepare import prepare
-from opendataflow.execution.run import Work
+from opendataflow.execution.work import Work
 from opendataflow.store.claims import LoopStore
 
 AHEAD = 16  # candidates that a look reads at least

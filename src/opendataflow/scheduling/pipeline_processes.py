@@ -17,7 +17,7 @@ from typing import IO, Any
 from opendataflow.domain.job import Job
 from opendataflow.domain.streams import find_sealed_stream, find_settings
 from opendataflow.execution.processes import WITH_PARENT
-from opendataflow.execution.run import Outcome
+from opendataflow.execution.work import Outcome
 from opendataflow.scheduling.fair_queue import LOOK_AGAIN_SECONDS, Key
 from opendataflow.store.claims import LoopStore
 

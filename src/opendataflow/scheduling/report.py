@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from opendataflow.execution.run import Outcome
+from opendataflow.execution.work import Outcome
 
 
 def line(outcome: Outcome) -> str:

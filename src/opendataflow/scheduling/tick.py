@@ -10,9 +10,9 @@ from opendataflow.errors import ConfigurationError, SecretError
 from opendataflow.execution.guard import Guard
 from opendataflow.execution.processes import host_identity
 from opendataflow.execution.recover import recover_lost_runs, report_kept
-from opendataflow.execution.run import Outcome
 from opendataflow.execution.session import Session
 from opendataflow.execution.supervise import Signals
+from opendataflow.execution.work import Outcome
 from opendataflow.project.address import Address
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.status_counts import fold_if_due

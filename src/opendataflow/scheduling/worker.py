@@ -12,10 +12,11 @@ from opendataflow.execution.environment import find_passwords
 from opendataflow.execution.guard import Guard
 from opendataflow.execution.processes import start_time
 from opendataflow.execution.recover import report_kept
-from opendataflow.execution.run import Outcome, Runner, Work
+from opendataflow.execution.run import Runner
 from opendataflow.execution.script import script_work
 from opendataflow.execution.session import get_script, own_name
 from opendataflow.execution.supervise import Signals
+from opendataflow.execution.work import Outcome, Work
 from opendataflow.project.address import Address
 from opendataflow.scheduling.adaptive_concurrency import Brake, brake_settings
 from opendataflow.scheduling.auditor import Auditor

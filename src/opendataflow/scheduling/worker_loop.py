@@ -17,8 +17,8 @@ from opendataflow.errors import LeaseLost, StoreUnavailable
 from opendataflow.execution.aborts import Aborts
 from opendataflow.execution.guard import Guard
 from opendataflow.execution.recover import kill_remains
-from opendataflow.execution.run import Outcome, Taken
 from opendataflow.execution.supervise import ChildEnd, Exited, Lost, Signals, Stopped, drain_wakeups
+from opendataflow.execution.work import Outcome, Taken
 from opendataflow.scheduling.auditor import Auditor
 from opendataflow.scheduling.fair_queue import Lane, Lanes, Pick
 from opendataflow.scheduling.worker_slot import Ended, Slot, is_quickly_audited

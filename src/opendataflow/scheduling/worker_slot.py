@@ -9,8 +9,9 @@ from opendataflow.errors import LeaseLost
 from opendataflow.execution.environment import dataids_of, own_environment
 from opendataflow.execution.exit_audit import audit
 from opendataflow.execution.guard import Guard
-from opendataflow.execution.run import Flight, Runner, Taken
+from opendataflow.execution.run import Runner
 from opendataflow.execution.supervise import ChildEnd, NotRun, Supervision
+from opendataflow.execution.work import Flight, Taken
 from opendataflow.scheduling.fair_queue import Lane
 
 

@@ -6,8 +6,8 @@ from fastapi import Depends
 from starlette.requests import Request
 
 from opendataflow.project.address import Address
+from opendataflow.server.open_streams import Streams
 from opendataflow.server.stores import Stores
-from opendataflow.server.streams.open_streams import Streams
 
 
 class Context(NamedTuple):

@@ -177,3 +177,16 @@ class BaseStore(ABC):
 
     def has_job(self, jobid: str, *, project: str | None = None) -> bool:
         return bool(self.read("find_job", {"jobid": jobid, "project": project}))
+
+
+def without_password(url: str) -> str:
+    """The address as it may be shown."""
+    scheme, separator, rest = url.partition("://")
+    credentials, at, host = rest.rpartition("@")
+    if at and ":" in credentials:
+        url = f"{scheme}{separator}{credentials.partition(':')[0]}:***@{host}"
+    if "password=" in url:
+        import re
+
+        url = re.sub(r"([?&]password=)[^&]*", r"\1***", url)
+    return url

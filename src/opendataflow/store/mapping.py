@@ -6,10 +6,10 @@ import json
 from opendataflow.domain.job import Job, Link
 from opendataflow.domain.maps import mapped_dataids
 from opendataflow.domain.streams import find_sealed_stream
-from opendataflow.store.claims import LoopStore, Transaction
+from opendataflow.store.base import BaseStore, Transaction
 
 
-def reads(store: LoopStore, job: Job, dataid: str) -> list[tuple[Link, tuple[str, ...]]]:
+def reads(store: BaseStore, job: Job, dataid: str) -> list[tuple[Link, tuple[str, ...]]]:
     """For each such input of the job, the dataids that this one reads, as things are now."""
     found = []
     if (stream := find_sealed_stream(job)) is not None:
@@ -30,7 +30,7 @@ def reads(store: LoopStore, job: Job, dataid: str) -> list[tuple[Link, tuple[str
     return found
 
 
-def map_in(store: LoopStore, tx: Transaction, job: Job, dataid: str) -> None:
+def map_in(store: BaseStore, tx: Transaction, job: Job, dataid: str) -> None:
     """Write down what the dataid reads and count what of it is missing. Chunks must be frozen."""
     key = {"project": job.project, "jobid": job.jobid, "dataid": dataid}
     tx.run("forget_inputs", key)
@@ -45,7 +45,7 @@ def map_in(store: LoopStore, tx: Transaction, job: Job, dataid: str) -> None:
     tx.run("recount", key)
 
 
-def has_grown(store: LoopStore, job: Job, dataid: str) -> bool:
+def has_grown(store: BaseStore, job: Job, dataid: str) -> bool:
     """True when more is expected by now than was written down: `all` of an input that goes on."""
     of_dataid = {"project": job.project, "jobid": job.jobid, "dataid": dataid}
     number = sum(len(dataids) for _, dataids in reads(store, job, dataid))

@@ -42,16 +42,3 @@ def open_store(
             store.close()
             raise
     return store
-
-
-def without_password(url: str) -> str:
-    """The address as it may be shown."""
-    scheme, separator, rest = url.partition("://")
-    credentials, at, host = rest.rpartition("@")
-    if at and ":" in credentials:
-        url = f"{scheme}{separator}{credentials.partition(':')[0]}:***@{host}"
-    if "password=" in url:
-        import re
-
-        url = re.sub(r"([?&]password=)[^&]*", r"\1***", url)
-    return url

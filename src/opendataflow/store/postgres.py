@@ -18,9 +18,8 @@ from opendataflow.domain.job import Candidate, Job
 from opendataflow.domain.questions import Verdict
 from opendataflow.domain.run import Claim, Finished, LostRun, Owner, Result
 from opendataflow.errors import ConfigurationError, LeaseLost, StoreUnavailable, UsageError
-from opendataflow.store.base import READ_ONLY
+from opendataflow.store.base import READ_ONLY, without_password
 from opendataflow.store.claims import LoopStore, Next
-from opendataflow.store.open import without_password
 from opendataflow.store.postgres_calls import claim_request, claimed, find_end, finish_request, finished
 from opendataflow.store.rows import (
     Params,

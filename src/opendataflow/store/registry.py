@@ -8,14 +8,15 @@ from typing import Any
 
 from opendataflow.domain.chunk import ChunkStatus, Manifest
 from opendataflow.domain.dataset import Dataset
-from opendataflow.domain.partitions import check_dataid, expected_dataids, is_dataid
+from opendataflow.domain.partitions import check_dataid
 from opendataflow.domain.questions import CODES, Question
-from opendataflow.domain.registration import JobSpec, LinkSpec, Registration
+from opendataflow.domain.registration import Registration
 from opendataflow.domain.transitions import ChunkEvent, next_chunk_status
 from opendataflow.errors import ConfigurationError, Refused, UsageError
 from opendataflow.store.claims import LoopStore, Transaction, recount_in
-from opendataflow.store.records.schedules import with_schedules
+from opendataflow.store.job_rows import apply_job, expect_dataids
 from opendataflow.store.rows import Params, Row, manifest_params
+from opendataflow.store.schedules import with_schedules
 
 
 def _rows(names: str, rows: list[Row]) -> list[dict[str, Any]]:
@@ -55,7 +56,7 @@ def apply(
             known_links[jobid].append(tuple(link))
         tx.run("put_project", {**of, "name": wanted.name, "root": wanted.root, "home": wanted.home, "now": stamp})
         for job in wanted.jobs:
-            _apply_job(tx, wanted.project, job, known_jobs.get(job.jobid), known_links[job.jobid], changes, stamp)
+            apply_job(tx, wanted.project, job, known_jobs.get(job.jobid), known_links[job.jobid], changes, stamp)
         for jobid in sorted(known_jobs.keys() - {job.jobid for job in wanted.jobs}):
             tx.run("delete_links", {**of, "jobid": jobid})
             tx.run("delete_job", {**of, "jobid": jobid})
@@ -169,61 +170,6 @@ def _refuse_other_producers(tx: Transaction, wanted: Registration) -> None:
                 )
     if wrong:
         raise ConfigurationError("\n".join(wrong))
-
-
-def _apply_job(
-    tx: Transaction,
-    project: str,
-    job: JobSpec,
-    known: tuple[Any, ...] | None,
-    known_links: list[tuple[Any, ...]],
-    changes: list[str],
-    now: Any,
-) -> None:
-    of = {"project": project, "jobid": job.jobid}
-    fields = job._asdict()
-    links: tuple[LinkSpec, ...] = fields.pop("links")
-    declared = tuple(fields.values())[1:]
-    relinked = [tuple(link) for link in sorted(links, key=lambda one: one.itemtype)] != known_links
-    if known != declared:
-        tx.run("put_job", {**of, **fields, "now": now})
-    elif not relinked:
-        return
-    changes.append(f"{'+' if known is None else '~'} job {job.jobid}")
-    if relinked:
-        # Counters can be counted only while no chunk moves.
-        tx.run("freeze_chunks", {})
-        if known_links:
-            tx.run("delete_links", of)
-        tx.run_many("put_link", [{**of, **link._asdict(), "position": at} for at, link in enumerate(links)])
-        tx.run("forget_inputs", {**of, "dataid": None})
-        tx.run("recount_shared", of)
-        tx.run("adopt_ready", of)
-        tx.run("unmap", of)
-        tx.run("recount", {**of, "dataid": None})
-    if known is not None and known[3] != job.partitions and job.partitions is not None:
-        scheme = json.loads(job.partitions)
-        for row in tx.rows("untouched_rows", of):
-            if not is_dataid(scheme, row[0]):
-                tx.run("delete_untouched", {**of, "dataid": row[0]})
-
-
-def relink(tx: Transaction, project: str, was: JobSpec, becomes: JobSpec, *, now: Any) -> None:
-    """Register a job otherwise than it is; what it waits for is counted anew."""
-    known = tuple(value for name, value in was._asdict().items() if name not in ("jobid", "links"))
-    _apply_job(tx, project, becomes, known, [tuple(link) for link in was.links], [], now)
-
-
-def expect_dataids(tx: Transaction, project: str, job: JobSpec, now: datetime.datetime) -> None:
-    """Give every dataid that the job's scheme expects by now its row."""
-    if job.partitions is None:
-        return
-    of = {"project": project, "jobid": job.jobid}
-    upto = tx.rows("expected_upto", of)[0][0]
-    dataids = list(expected_dataids(json.loads(job.partitions), now=now, after=upto))
-    tx.run_many("expect", [{**of, "dataid": dataid} for dataid in dataids])
-    if dataids:
-        tx.run("set_expected_upto", {**of, "dataid": dataids[-1]})
 
 
 # Operators' verbs -----------------------------------------------------------------------------------------------------

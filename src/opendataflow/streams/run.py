@@ -21,8 +21,8 @@ from opendataflow.domain.job import Job
 from opendataflow.domain.questions import Items
 from opendataflow.domain.streams import FOLDER, batch_id, batch_range, get_settings
 from opendataflow.errors import Refused, StoreUnavailable, UsageError
-from opendataflow.execution.run import Outcome, Taken
 from opendataflow.execution.session import Session
+from opendataflow.execution.work import Outcome, Taken
 from opendataflow.intake.entry import moment
 from opendataflow.intake.reader import IntakeReader
 from opendataflow.private_files import FILE, make_folder

@@ -19,9 +19,9 @@ from opendataflow.domain.streams import batch_id, get_settings
 from opendataflow.domain.tables import find_table, table_location
 from opendataflow.errors import JobFailed, Refused
 from opendataflow.execution.guard import Ended, NotStarted
-from opendataflow.execution.run import Locations, Outcome
 from opendataflow.execution.session import Session
 from opendataflow.execution.supervise import drain_wakeups, pump
+from opendataflow.execution.work import Locations, Outcome
 from opendataflow.intake.files import read_parts
 from opendataflow.intake.log import IntakeLog
 from opendataflow.intake.reader import IntakeReader

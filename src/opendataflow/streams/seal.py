@@ -12,7 +12,7 @@ from opendataflow.domain.job import Job, JobStatus
 from opendataflow.domain.run import Ending, Result
 from opendataflow.domain.streams import batch_range, get_settings, only_records, slot_end, slot_of_moment
 from opendataflow.domain.tables import table_location
-from opendataflow.execution.run import Outcome, Taken
+from opendataflow.execution.work import Outcome, Taken
 from opendataflow.intake.entry import moment
 from opendataflow.store.records import streams
 from opendataflow.streams.work import OnTheChild, SealWork

@@ -14,10 +14,10 @@ from opendataflow.domain.job import Job
 from opendataflow.domain.run import Claim
 from opendataflow.domain.streams import FAIL, batch_range, get_settings
 from opendataflow.execution.pipeline import _Pipeline
-from opendataflow.execution.run import Locations, Outcome, Taken, Tasks, Work
 from opendataflow.execution.session import Session
 from opendataflow.execution.supervise import Stopped
 from opendataflow.execution.warm_runs import WarmRuns
+from opendataflow.execution.work import Locations, Outcome, Taken, Tasks, Work
 from opendataflow.intake.entry import moment
 from opendataflow.intake.reader import IntakeReader
 from opendataflow.store.claims import LoopStore

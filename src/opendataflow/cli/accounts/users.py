@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from opendataflow.cli.opened import opened
+from opendataflow.cli.options import Json
 from opendataflow.cli.render import put, put_json, put_table, say
-from opendataflow.cli.runs.show import Json
 from opendataflow.errors import UsageError
 
 if TYPE_CHECKING:

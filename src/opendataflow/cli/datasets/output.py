@@ -7,8 +7,9 @@ import typer
 
 from opendataflow.cli import completion
 from opendataflow.cli.opened import address, opened
+from opendataflow.cli.options import Json
 from opendataflow.cli.render import confirm, put, put_json, put_table, say
-from opendataflow.cli.runs.show import Json, moment
+from opendataflow.cli.runs.show import moment
 from opendataflow.domain.words import number_of
 from opendataflow.errors import UsageError
 

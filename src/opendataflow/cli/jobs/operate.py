@@ -10,8 +10,9 @@ import typer
 
 from opendataflow.cli import completion
 from opendataflow.cli.opened import address, opened
+from opendataflow.cli.options import DryRun, JobId, Json, Yes
 from opendataflow.cli.render import confirm, put, put_json, put_table, say
-from opendataflow.cli.runs.show import JobId, Json, env, logs, runs
+from opendataflow.cli.runs.show import env, logs, runs
 from opendataflow.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 SAID = 20  # of many changes so many are named; --json names all
 CLEAN_PAUSE_SECONDS = 0.02  # between two batches: runners that wait for the store get their turn
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
 
 history_app = typer.Typer(help="The record of what happened.", no_args_is_help=True)
 

@@ -19,9 +19,9 @@ from opendataflow.cli.jobs.operate import (
     choose,
 )
 from opendataflow.cli.opened import address, opened
+from opendataflow.cli.options import JobId, Json
 from opendataflow.cli.paused import until_text
 from opendataflow.cli.render import put, put_json, put_table, say
-from opendataflow.cli.runs.show import JobId, Json
 from opendataflow.domain.words import number_of
 from opendataflow.errors import UsageError
 

@@ -7,6 +7,7 @@ import typer
 
 from opendataflow.cli import completion
 from opendataflow.cli.opened import address, bound_in, opened, project_address
+from opendataflow.cli.options import Json
 from opendataflow.cli.render import put, put_json, put_table, say
 from opendataflow.errors import UsageError
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 datasets = typer.Typer(help="Datasets: what is registered, and adding one to project.yml.", no_args_is_help=True)
 jobs = typer.Typer(help="Jobs: what is registered, and adding one to project.yml.", no_args_is_help=True)
 
-Json = Annotated[bool, typer.Option("--json", help="For scripts.")]
 Apply = Annotated[bool, typer.Option("--apply", help="Run `dataflow apply` afterwards.")]
 Row = dict[str, Any]
 

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opendataflow.cli.opened import address, opened
+from opendataflow.cli.options import Json, Reason
 from opendataflow.cli.render import put_json, put_table, say
-from opendataflow.cli.runs.show import Json
-from opendataflow.cli.workers.limits import Reason
 from opendataflow.errors import UsageError
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def schedule(
 
 def _facts(store: "LoopStore", job: "Job") -> dict[str, Any]:
     from opendataflow.arrivals.due import next_slot_of
-    from opendataflow.store.records.schedules import schedule_of, told
+    from opendataflow.store.schedules import schedule_of, told
 
     found = schedule_of(store, job)
     following = next_slot_of(store, job)

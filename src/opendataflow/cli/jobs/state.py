@@ -8,6 +8,7 @@ import typer
 
 from opendataflow.cli import completion
 from opendataflow.cli.opened import address, bound_in, existing, opened, project_address
+from opendataflow.cli.options import Json
 from opendataflow.cli.paused import pause_of_all
 from opendataflow.cli.render import put, put_grid, put_json, put_table, say
 from opendataflow.domain.words import number_of
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from opendataflow.project.address import Address
     from opendataflow.store.claims import LoopStore
     from opendataflow.streams.state import StreamStatus
-
-Json = Annotated[bool, typer.Option("--json", help="For scripts.")]
 
 
 def add_to(app: typer.Typer) -> None:

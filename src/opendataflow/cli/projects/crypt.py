@@ -111,7 +111,7 @@ def _address(old: str, new: str) -> "Address":
 
 
 def _rotate_store(found: "Address", rotation: "Rotation", *, dry_run: bool) -> dict[str, Any]:
-    from opendataflow.store.open import without_password
+    from opendataflow.store.base import without_password
     from opendataflow.store.records.credentials import rotate_credentials
     from opendataflow.store.records.git import rotate_git_secrets
 
@@ -163,7 +163,8 @@ class _Rotated(NamedTuple):
 
 def _rotated_files(found: "Address", rotation: "Rotation") -> list[_Rotated]:
     """project.yml, and last the dataflow.properties that the store's address comes from."""
-    from opendataflow.project.address import PROJECT_FILE, find_properties_in_use
+    from opendataflow.project import PROJECT_FILE
+    from opendataflow.project.address import find_properties_in_use
     from opendataflow.project.properties import rotate_properties
     from opendataflow.project.secrets import rotate_yaml
 

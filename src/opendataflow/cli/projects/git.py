@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opendataflow.cli.opened import address, opened
+from opendataflow.cli.options import Json
 from opendataflow.cli.render import confirm, put, put_json, put_table, say
 from opendataflow.errors import UsageError
 
@@ -21,7 +22,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Json = Annotated[bool, typer.Option("--json", help="For scripts.")]
 Name = Annotated[str, typer.Argument(metavar="PROJECT", help="As `dataflow project list` names it.")]
 Username = Annotated[str | None, typer.Option(help="Of a private repository; the token is in DATAFLOW_GIT_TOKEN.")]
 TokenFile = Annotated[str | None, typer.Option(metavar="FILE", help="A file with the token or password; - is stdin.")]

@@ -78,7 +78,7 @@ def import_opendataflow(
 def _read(url: str | None, properties: str | None, schema: str | None) -> "Original":
     from opendataflow.project.address import find_properties
     from opendataflow.project.properties import read_properties, search_path
-    from opendataflow.store.open import without_password
+    from opendataflow.store.base import without_password
     from opendataflow.store.records.importer import read_original
 
     if url is not None and properties is not None:

@@ -76,7 +76,8 @@ def check_project(
 
 
 def _home(folder: str | None) -> str:
-    from opendataflow.project.address import PROJECT_FILE, find_project_folder
+    from opendataflow.project import PROJECT_FILE
+    from opendataflow.project.address import find_project_folder
 
     if folder is None:
         found = find_project_folder(os.getcwd())

@@ -37,7 +37,8 @@ def validate(
 
     Examples: dataflow validate;  dataflow validate clean.drop_cancelled -v;  dataflow validate --junit validate.xml
     """
-    from opendataflow.project.address import PROJECT_FILE, find_project_folder
+    from opendataflow.project import PROJECT_FILE
+    from opendataflow.project.address import find_project_folder
     from opendataflow.spark.cases import find_cases
     from opendataflow.spark.validate import TIMEOUT_SECONDS, Validation
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from opendataflow.cli.opened import address, opened
+from opendataflow.cli.options import Json
 from opendataflow.cli.render import put_json, say
-from opendataflow.cli.runs.show import Json
 from opendataflow.errors import UsageError
 
 if TYPE_CHECKING:

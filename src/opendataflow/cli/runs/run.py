@@ -88,7 +88,7 @@ def run_job(
     """Run the job in this process and tell of each run; the exit code."""
     session = _open_session(job, grace=grace, as_json=as_json)
     from opendataflow.domain.streams import find_sealed_stream, find_settings, not_a_stream
-    from opendataflow.execution.run import Outcome
+    from opendataflow.execution.work import Outcome
     from opendataflow.scheduling.report import line, report
 
     def tell(outcome: Outcome) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from opendataflow.cli import completion
 from opendataflow.cli.opened import address, opened
+from opendataflow.cli.options import JobId, Json
 from opendataflow.cli.render import put, put_json, put_table, say
 from opendataflow.errors import UsageError
 from opendataflow.operations.time_parsing import moment, window
@@ -16,13 +17,11 @@ from opendataflow.operations.time_parsing import moment, window
 if TYPE_CHECKING:
     from opendataflow.store.claims import LoopStore
 
-__all__ = ["JobId", "Json", "env", "logs", "moment", "runs", "window"]
+__all__ = ["env", "logs", "moment", "runs", "window"]
 COLUMNS = {
     "runid": "run", "jobid": "job", "dataid": "dataid", "attempt": "attempt", "status": "status", "forced": "",
     "claimed_at": "started", "seconds": "seconds", "exit_code": "exit", "message": "message",
 }  # fmt: skip
-Json = Annotated[bool, typer.Option("--json", help="For scripts.")]
-JobId = Annotated[str, typer.Argument(help="The job's id.", autocompletion=completion.jobs)]
 
 
 def _utc(text: str | None) -> str | None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opendataflow.cli.opened import address, declared_project, opened
+from opendataflow.cli.options import Json
 from opendataflow.cli.render import ask_secret, put, put_json, put_table, say
 from opendataflow.errors import UsageError
 
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
     from opendataflow.operations.bind import Bound
 
 DatasetId = Annotated[str, typer.Argument(metavar="DATASET", help="The dataset, as pipelines name it.")]
-Json = Annotated[bool, typer.Option("--json", help="For scripts.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only check it, and show what would change.")]
 
 

@@ -12,6 +12,7 @@ import typer
 
 from opendataflow.cli import completion
 from opendataflow.cli.opened import address, bound_in, opened
+from opendataflow.cli.options import Json
 from opendataflow.cli.render import put, put_csv, put_json, put_table, say
 from opendataflow.cli.sources import bind as source_bind
 from opendataflow.errors import UsageError
@@ -27,7 +28,6 @@ DatasetId = Annotated[
     str, typer.Argument(metavar="DATASET", help="A dataset of project.yml.", autocompletion=completion.datasets)
 ]
 Dataid = Annotated[str | None, typer.Argument(help="Only the rows of this chunk.")]
-Json = Annotated[bool, typer.Option("--json", help="For scripts.")]
 
 source_app = typer.Typer(help="Where datasets are: bind, test, sample, schema, download.", no_args_is_help=True)
 source_bind.add_to(source_app)

@@ -6,10 +6,11 @@ from typing import Annotated
 import typer
 
 from opendataflow.cli.datasets.output import as_size
-from opendataflow.cli.jobs.operate import CLEAN_PAUSE_SECONDS, DryRun, Yes
+from opendataflow.cli.jobs.operate import CLEAN_PAUSE_SECONDS
 from opendataflow.cli.opened import address, opened
+from opendataflow.cli.options import DryRun, Json, Yes
 from opendataflow.cli.render import confirm, put, put_json, say
-from opendataflow.cli.runs.show import Json, moment
+from opendataflow.cli.runs.show import moment
 from opendataflow.domain.words import number_of
 from opendataflow.errors import UsageError
 

@@ -31,7 +31,7 @@ def url() -> None:
 
     Example: dataflow db url
     """
-    from opendataflow.store.open import without_password
+    from opendataflow.store.base import without_password
 
     put(without_password(address().store))
 

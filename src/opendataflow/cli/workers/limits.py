@@ -6,8 +6,8 @@ import typer
 
 from opendataflow.cli import completion
 from opendataflow.cli.opened import address, opened
+from opendataflow.cli.options import Json, Reason
 from opendataflow.cli.render import put_json, put_table, say
-from opendataflow.cli.runs.show import Json
 from opendataflow.errors import UsageError
 from opendataflow.operations.time_parsing import end_of_pause
 
@@ -22,7 +22,6 @@ MOST = 1_000_000
 CHANGES = 20  # of a job's limits that are shown
 CONNECTION = "connection:"
 
-Reason = Annotated[str, typer.Option(help="Why, for those who wonder.")]
 JobOrAll = Annotated[
     str, typer.Argument(help="The job's id, or `all` for every job of the store.", autocompletion=completion.jobs)
 ]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from opendataflow.cli.render import STYLES, put_now, say
 from opendataflow.cli.workers.progress import Key, Looks, Onlooker, Seen
 from opendataflow.domain.words import number_of
-from opendataflow.execution.run import Outcome
 from opendataflow.execution.session import own_name
+from opendataflow.execution.work import Outcome
 from opendataflow.operations.progress import Row, duration, line
 from opendataflow.project.address import Address
 from opendataflow.scheduling.report import line as outcome_line

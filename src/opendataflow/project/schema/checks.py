@@ -9,22 +9,16 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from opendataflow.domain.checks import ON_EACH_ROW
 from opendataflow.domain.patterns import re2_pattern, why_refused
 from opendataflow.domain.types import HAVE_TEXT, family
+from opendataflow.project.schema.values import Duration
 
 Scalar = bool | int | float | str
 
 
-def _seconds(value: object) -> float:
-    from opendataflow.project.schema.project import seconds  # which imports this module
-
-    return seconds(value)
-
-
-Duration = Annotated[float, BeforeValidator(_seconds), Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
 OnFail = Literal["fail", "warn", "quarantine"]
 

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field as Limited
 from starlette.exceptions import HTTPException
 
-from opendataflow.server.actions.definition import Acting, Action, Asked, Done, Field, Plan
+from opendataflow.server.action import Acting, Action, Asked, Done, Field, Plan
 from opendataflow.server.problems import NotThere
 from opendataflow.store.records import accounts
 from opendataflow.store.records.accounts import Account, Role, find_account, get_username, read_role

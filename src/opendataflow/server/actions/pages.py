@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from opendataflow.errors import DataflowError, StoreUnavailable
 from opendataflow.server.access import Owner, User, Viewer, local
-from opendataflow.server.actions.definition import Acting, Action, Asked, Done, Plan
+from opendataflow.server.action import Acting, Action, Asked, Done, Plan
 from opendataflow.server.actions.registry import ACTIONS
 from opendataflow.server.cached import forget
 from opendataflow.server.context import Context, Ctx

@@ -3,7 +3,7 @@
 from typing import Any
 
 from opendataflow.server.accounts import actions as account_actions
-from opendataflow.server.actions.definition import Action
+from opendataflow.server.action import Action
 from opendataflow.server.jobs import dataid_actions as do_dataids
 from opendataflow.server.jobs import maintenance as do_upkeep
 from opendataflow.server.jobs import resubmit as do_resubmit

@@ -7,8 +7,8 @@ from opendataflow.domain.questions import Verdict
 from opendataflow.domain.words import number_of
 from opendataflow.errors import UsageError
 from opendataflow.execution.prepare import prepare
-from opendataflow.server.actions.definition import Acting, Action, Asked, Done, Field, Plan
-from opendataflow.server.actions.params import Reason, Several, Word, Words, counted, get_job, target_of, who_works
+from opendataflow.server.action import Acting, Action, Asked, Done, Field, Plan
+from opendataflow.server.action_params import Reason, Several, Word, Words, counted, get_job, target_of, who_works
 from opendataflow.store.operations import Key, hold, hold_job, release, release_job, resubmit
 from opendataflow.store.records.accounts import Role
 from opendataflow.store.records.requests import try_now

@@ -14,10 +14,10 @@ from opendataflow.operations.log_follow import shown_items
 from opendataflow.server.jobs.code import CodeText, read_text, transformation_text
 from opendataflow.server.problems import NotThere
 from opendataflow.store.claims import LoopStore
-from opendataflow.store.records.schedules import list_set, schedule_of, told
 from opendataflow.store.records.workers import find_pause_of_all, limits_of, list_changes, list_limits
 from opendataflow.store.reports.pipelines import list_steps
 from opendataflow.store.rows import Row
+from opendataflow.store.schedules import list_set, schedule_of, told
 
 FILE = "jobs"
 LOOK = 1_000  # of the newest runs, for those of a job

@@ -7,8 +7,8 @@ from pydantic import Field as Number
 
 from opendataflow.domain.words import number_of
 from opendataflow.errors import UsageError
-from opendataflow.server.actions.definition import Acting, Action, Asked, Done, Field, Plan
-from opendataflow.server.actions.params import Word, get_job
+from opendataflow.server.action import Acting, Action, Asked, Done, Field, Plan
+from opendataflow.server.action_params import Word, get_job
 from opendataflow.server.background_commands import start
 from opendataflow.server.problems import NotThere
 from opendataflow.store.operations import clean_history

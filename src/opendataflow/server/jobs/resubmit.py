@@ -5,8 +5,8 @@ from typing import Any, Literal
 from opendataflow.domain.words import number_of
 from opendataflow.errors import UsageError
 from opendataflow.operations.selection import Chosen, choose
-from opendataflow.server.actions.definition import Acting, Action, Asked, Done, Field, Plan
-from opendataflow.server.actions.params import (
+from opendataflow.server.action import Acting, Action, Asked, Done, Field, Plan
+from opendataflow.server.action_params import (
     MOST_ROWS,
     Several,
     Word,

@@ -6,10 +6,10 @@ from opendataflow.arrivals.clock_slots import next_slot
 from opendataflow.arrivals.due import change_schedule, next_slot_of
 from opendataflow.domain.schedules import get_clock, read_schedule
 from opendataflow.errors import UsageError
-from opendataflow.server.actions.definition import Acting, Action, Asked, Done, Field, Plan
-from opendataflow.server.actions.params import Reason, Word, get_job
+from opendataflow.server.action import Acting, Action, Asked, Done, Field, Plan
+from opendataflow.server.action_params import Reason, Word, get_job
 from opendataflow.store.records.accounts import Role
-from opendataflow.store.records.schedules import check_new, schedule_of, told
+from opendataflow.store.schedules import check_new, schedule_of, told
 
 
 class ScheduleAsked(Asked):

@@ -6,8 +6,8 @@ from opendataflow.deploy.git_address import read_branch, read_remote
 from opendataflow.deploy.webhook import HOOK_PATH, encrypted_credential, new_hook_secret
 from opendataflow.deploy.work import lost_tasks, start_work
 from opendataflow.errors import UsageError
-from opendataflow.server.actions.definition import Acting, Action, Asked, Done, Field, Plan
-from opendataflow.server.actions.params import Word
+from opendataflow.server.action import Acting, Action, Asked, Done, Field, Plan
+from opendataflow.server.action_params import Word
 from opendataflow.server.problems import NotThere
 from opendataflow.store.records import git
 from opendataflow.store.records.accounts import Role

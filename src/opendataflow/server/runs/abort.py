@@ -3,8 +3,8 @@
 from opendataflow.domain.streams import find_settings
 from opendataflow.domain.words import number_of
 from opendataflow.errors import UsageError
-from opendataflow.server.actions.definition import Acting, Action, Asked, Done, Plan
-from opendataflow.server.actions.params import Numbers, Several, Word, get_job, target_of
+from opendataflow.server.action import Acting, Action, Asked, Done, Plan
+from opendataflow.server.action_params import Numbers, Several, Word, get_job, target_of
 from opendataflow.store.operations import Key
 from opendataflow.store.records.accounts import Role
 from opendataflow.store.records.requests import Live, ask_abort, find_live, get_live

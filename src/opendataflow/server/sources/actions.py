@@ -12,7 +12,7 @@ from opendataflow.domain.dataset import why_no_place
 from opendataflow.errors import UsageError
 from opendataflow.operations.bind import Bound, bind, home_of
 from opendataflow.server.access import User
-from opendataflow.server.actions.definition import Acting, Action, Asked, Done, Plan
+from opendataflow.server.action import Acting, Action, Asked, Done, Plan
 from opendataflow.server.context import Context
 from opendataflow.server.problems import NotThere
 from opendataflow.server.sources.children import Children, Failed, Stream, explain, first_of

@@ -9,8 +9,8 @@ from opendataflow.domain.words import number_of
 from opendataflow.errors import UsageError
 from opendataflow.operations.time_parsing import moment
 from opendataflow.project.address import stream_folder
-from opendataflow.server.actions.definition import Acting, Action, Asked, Done, Field, Plan
-from opendataflow.server.actions.params import MOST_ROWS, Numbers, Several, Word
+from opendataflow.server.action import Acting, Action, Asked, Done, Field, Plan
+from opendataflow.server.action_params import MOST_ROWS, Numbers, Several, Word
 from opendataflow.server.streams.facts import get_row, has_log
 from opendataflow.store.records.accounts import Role
 from opendataflow.store.records.streams import counters, list_failed_batches, new_token, revoke_token

@@ -17,8 +17,8 @@ from opendataflow.intake.entry import check_key
 from opendataflow.intake.log import Accepted
 from opendataflow.intake.log import Request as Append
 from opendataflow.intake.refusals import ItemsRefused, LogFull, NotJson
+from opendataflow.server.open_streams import NEW_SECONDS, Facts, Stream, Streams, takes_items
 from opendataflow.server.problems import problem
-from opendataflow.server.streams.open_streams import NEW_SECONDS, Facts, Stream, Streams, takes_items
 from opendataflow.store.records.streams import is_token
 
 LINES = ("application/x-ndjson", "application/ndjson", "application/jsonl")

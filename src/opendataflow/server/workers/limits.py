@@ -9,8 +9,8 @@ from opendataflow.domain.job import Job
 from opendataflow.domain.words import number_of
 from opendataflow.errors import UsageError
 from opendataflow.operations.time_parsing import end_of_pause
-from opendataflow.server.actions.definition import Acting, Action, Asked, Done, Field, Plan
-from opendataflow.server.actions.params import Reason, Word, get_job, who_works
+from opendataflow.server.action import Acting, Action, Asked, Done, Field, Plan
+from opendataflow.server.action_params import Reason, Word, get_job, who_works
 from opendataflow.store.records.accounts import Role
 from opendataflow.store.records.workers import (
     ConnectionLimits,

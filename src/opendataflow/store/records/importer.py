@@ -8,8 +8,8 @@ import psycopg
 from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.partitions import natural_key
 from opendataflow.errors import ConfigurationError, Refused, StoreUnavailable, UsageError
+from opendataflow.store.base import without_password
 from opendataflow.store.claims import LoopStore
-from opendataflow.store.open import without_password
 from opendataflow.store.registry import assert_ready, get_dataset
 from opendataflow.store.statements import statements
 

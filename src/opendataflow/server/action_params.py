@@ -10,7 +10,7 @@ from pydantic import Field as PydanticField
 from opendataflow.domain.job import Job
 from opendataflow.domain.words import number_of
 from opendataflow.errors import UsageError
-from opendataflow.server.actions.definition import Acting
+from opendataflow.server.action import Acting
 from opendataflow.server.problems import NotThere
 from opendataflow.store.operations import Key
 from opendataflow.store.records.workers import list_workers

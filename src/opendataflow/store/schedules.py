@@ -21,6 +21,7 @@ from opendataflow.domain.schedules import (
 )
 from opendataflow.errors import ConfigurationError, UsageError
 from opendataflow.store.claims import LoopStore, Transaction
+from opendataflow.store.job_rows import expect_dataids, relink
 
 FILE = "schedules"
 # Slots of a clock that have begun and are not open: by its dataset, its latest slot (of names so long), and now.
@@ -119,8 +120,6 @@ def _open_begun(store: LoopStore, tx: Transaction, job: Job, begun: Begun, now: 
 def _change_in(
     store: LoopStore, tx: Transaction, job: Job, clock: str | None, reason: str, now: datetime.datetime
 ) -> None:
-    from opendataflow.store.registry import expect_dataids, relink
-
     of = {"project": job.project, "jobid": job.jobid}
     rows = tx.rows("schedules_of", of)
     spec, known = _read(tx, job)

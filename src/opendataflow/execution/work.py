@@ -1,0 +1,70 @@
+"""What a runner is given to do, what it has in hand, and what became of it."""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from opendataflow.domain.chunk import Manifest
+from opendataflow.domain.job import Candidate
+from opendataflow.domain.questions import Verdict
+from opendataflow.domain.run import Claim, Result
+from opendataflow.execution.log import RunLog
+
+Locations = dict[tuple[str, str], str | None]  # (project, datasetid) → where
+
+
+class Outcome(NamedTuple):
+    """What became of one attempt: `runid` is None when nothing was claimed."""
+
+    exit_code: int
+    status: str
+    jobid: str
+    dataid: str | None
+    message: str = ""
+    runid: int | None = None
+    seconds: float = 0.0
+    verdict: Verdict | None = None
+
+
+class Taken(NamedTuple):
+    """A claim in hand; `lease_from` is a moment (CLOCK_MONOTONIC) from which its lease surely holds."""
+
+    candidate: Candidate
+    claim: Claim
+    lease_from: float
+
+
+Step = dict[str, Any]  # a transformation as the child tells of it: position, name, status, output, …
+
+
+class Tasks(NamedTuple):
+    """How a child that stays is told what to do, and what it leaves beside the data."""
+
+    write: Callable[[list[tuple[Claim, Locations]]], str]  # the line for it: these runs, as one task
+    begun: Callable[[list[Claim]], None]
+    steps: Callable[[Claim, list[Step]], None]
+    ended: Callable[[Claim, list[Step], Result], None]  # keep what is known of it, before its end is recorded
+    per_task: int = 1
+
+
+class Work(NamedTuple):
+    """What a job's child is, and what it made. With `tasks`, the child stays for many runs."""
+
+    argv: Callable[[], list[str]]
+    manifests: Callable[[Claim, Locations], tuple[tuple[str, str, Manifest], ...]]
+    reason: Callable[[Claim], str] | None = None  # why it exited other than 0, where the child can tell
+    published: Callable[[Claim, Locations], None] | None = None  # after the store says so: for people's eyes only
+    tasks: Tasks | None = None
+
+
+class Flight:
+    """A run that goes on: its claim, its log, where its chunks are, and how long its lease surely lasts."""
+
+    __slots__ = ("candidate", "claim", "lease_from", "locations", "log", "started", "steps")
+
+    def __init__(self, taken: Taken, log: RunLog) -> None:
+        self.candidate, self.claim, self.lease_from = taken
+        self.log = log
+        self.locations: Locations = {}
+        self.steps: dict[int, Step] = {}
+        self.started = time.monotonic()
