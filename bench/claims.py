@@ -23,7 +23,7 @@ from measure import show, verdict
 from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.registration import JobSpec, LinkSpec, Registration
-from opendataflow.domain.run import Ending, Owner, Result
+from opendataflow.domain.runs.run import Ending, Owner, Result
 from opendataflow.execution.prepare import prepare
 from opendataflow.execution.run import Runner
 from opendataflow.store import open_store

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from measure import interleaved, pair_ratio, seconds, show, verdict
-from opendataflow.domain.checks import Check, Finding, passed
+from opendataflow.domain.checks.check import Check, Finding, passed
 from opendataflow.spark.files_write import most_files
 from opendataflow.spark.jvm import end_process, find_process
 from opendataflow.spark.pipeline import Task, read_codes

@@ -19,8 +19,8 @@ from opendataflow.cli.main import app
 from opendataflow.cli.runjob import HELP
 from opendataflow.domain.chunk import ChunkStatus
 from opendataflow.domain.job import JobStatus
-from opendataflow.domain.questions import CODES
-from opendataflow.domain.transitions import CHUNK_TRANSITIONS, JOB_TRANSITIONS, ChunkEvent, JobEvent
+from opendataflow.domain.runs.questions import CODES
+from opendataflow.domain.runs.transitions import CHUNK_TRANSITIONS, JOB_TRANSITIONS, ChunkEvent, JobEvent
 from opendataflow.project.schema.json_schema import schema_text
 from opendataflow.store import open_store
 from opendataflow.store.migrate import upgrade
@@ -151,8 +151,8 @@ def statuses() -> str:
     by_chunk = [(f"{status}", CHUNK_EVENTS[event], f"{after}") for (status, event), after in CHUNK_TRANSITIONS.items()]
     return (
         "# Statuses\n\nEvery change of status that there is; this page is made from "
-        "`src/opendataflow/domain/transitions.py`, and the triggers of both databases are\nproved to follow it. What "
-        "they mean: [the state machine](../state-machine.md).\n\n"
+        "`src/opendataflow/domain/runs/transitions.py`, and the triggers of both databases are\nproved to follow it. "
+        "What they mean: [the state machine](../state-machine.md).\n\n"
         f"A job on a dataid is {_listed(JobStatus)}; a chunk is {_listed(ChunkStatus)}.\n\n"
         "## A job on a dataid\n\n"
         + _table(("from", "when", "to"), by_job)

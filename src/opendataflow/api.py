@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opendataflow.domain.chunk import ChunkStatus
 from opendataflow.domain.dataset import Dataset, is_below
-from opendataflow.domain.questions import CODES, Question
+from opendataflow.domain.runs.questions import CODES, Question
 from opendataflow.domain.variables import STORE
 from opendataflow.errors import ConfigurationError, Refused, UsageError
 from opendataflow.project.address import Address, absolute_store, find_project_folder, get_address
@@ -294,7 +294,7 @@ def _text(bound: Bound) -> str:
 
 
 def _key(dataid: str) -> str:
-    from opendataflow.domain.partitions import natural_key
+    from opendataflow.domain.partitions.scheme import natural_key
 
     return dataid if _is_time(dataid) else natural_key(dataid)[0]
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from opendataflow.arrivals import scan as arrival
-from opendataflow.domain.checks import Checked
+from opendataflow.domain.checks.check import Checked
 from opendataflow.domain.chunk import Manifest
 from opendataflow.store import open_store
 from opendataflow.store.registry import get_dataset

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from opendataflow.domain.run import Ending
+from opendataflow.domain.runs.run import Ending
 from opendataflow.execution import lineage_events as openlineage
 from support.projects import Project
 

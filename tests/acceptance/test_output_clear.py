@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from opendataflow.domain.run import Ending, Result
+from opendataflow.domain.runs.run import Ending, Result
 from support.made import begin, make, opened, parquet, text
 from support.projects import BIN, Project
 

@@ -164,7 +164,7 @@ def test_limits_declared_in_the_project_count(sqlite_project: Project) -> None:
 
 
 def test_workers_are_shown(sqlite_project: Project) -> None:
-    from opendataflow.domain.run import Owner
+    from opendataflow.domain.runs.run import Owner
     from opendataflow.store import open_store
     from opendataflow.store.records import workers
 

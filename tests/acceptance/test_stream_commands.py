@@ -10,8 +10,8 @@ import pytest
 
 from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.job import Job
-from opendataflow.domain.questions import Answer, Question, Verdict
-from opendataflow.domain.run import Ending, Owner, Result
+from opendataflow.domain.runs.questions import Answer, Question, Verdict
+from opendataflow.domain.runs.run import Ending, Owner, Result
 from opendataflow.domain.streams import slot_of_moment
 from opendataflow.intake.log import IntakeLog
 from opendataflow.store import open_store

@@ -21,7 +21,7 @@ from pyarrow import orc, parquet
 from opendataflow.checks import chunk_reader as batches
 from opendataflow.checks import columnar
 from opendataflow.checks.perform import audited, check_chunk
-from opendataflow.domain.checks import Checked, ChecksFailed, Finding, is_validated, passed
+from opendataflow.domain.checks.check import Checked, ChecksFailed, Finding, is_validated, passed
 from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.dataset import Dataset
 from opendataflow.storage.files import manifest_of

@@ -12,7 +12,7 @@ from opendataflow.cli.exit_codes import EXIT_CODES
 from opendataflow.cli.main import app
 from opendataflow.domain.chunk import ChunkStatus
 from opendataflow.domain.job import JobStatus
-from opendataflow.domain.questions import CODES
+from opendataflow.domain.runs.questions import CODES
 from support.projects import Project
 
 ROOT = Path(__file__).resolve().parents[2]

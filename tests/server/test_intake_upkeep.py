@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from opendataflow.domain.chunk import Manifest
-from opendataflow.domain.questions import Answer, Question, Verdict
-from opendataflow.domain.run import Ending, Owner, Result
+from opendataflow.domain.runs.questions import Answer, Question, Verdict
+from opendataflow.domain.runs.run import Ending, Owner, Result
 from opendataflow.intake.reader import IntakeReader
 from opendataflow.store import open_store
 from opendataflow.store.records import streams

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from opendataflow.arrivals.due import make_due
-from opendataflow.domain.questions import Answer, Question, Verdict
-from opendataflow.domain.run import Ending, Owner, Result
+from opendataflow.domain.runs.questions import Answer, Question, Verdict
+from opendataflow.domain.runs.run import Ending, Owner, Result
 from opendataflow.store import open_store
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.reports.pipelines import record_runs

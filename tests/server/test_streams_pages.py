@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from opendataflow.domain.questions import Answer, Question, Verdict
-from opendataflow.domain.run import Ending, Owner, Result
+from opendataflow.domain.runs.questions import Answer, Question, Verdict
+from opendataflow.domain.runs.run import Ending, Owner, Result
 from opendataflow.domain.streams import batch_id
 from opendataflow.store import open_store
 from opendataflow.store.records.streams import Failure, expect_batch, report, set_aside

@@ -20,7 +20,7 @@ from adbc_driver_manager import dbapi
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructType, _parse_datatype_string
 
-from opendataflow.domain.checks import Check, Finding, passed
+from opendataflow.domain.checks.check import Check, Finding, passed
 from opendataflow.domain.tables import target_database
 from opendataflow.errors import ConfigurationError, JobFailed
 from opendataflow.project.registration.load import load_registration

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from opendataflow.checks.perform import check_chunk
-from opendataflow.domain.checks import READABLE, Check, Finding, passed
+from opendataflow.domain.checks.check import READABLE, Check, Finding, passed
 from opendataflow.domain.dataset import Dataset
 from opendataflow.spark.checks import Audit, audit_files
 from opendataflow.spark.files import ddl, write_chunk

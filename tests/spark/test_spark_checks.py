@@ -12,7 +12,7 @@ from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from opendataflow.domain.checks import FAIL, QUARANTINE, WARN, Check, Finding, passed
+from opendataflow.domain.checks.check import FAIL, QUARANTINE, WARN, Check, Finding, passed
 from opendataflow.errors import JobFailed
 from opendataflow.spark import checks as module
 from opendataflow.spark.check_columns import compile_check

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from opendataflow.domain.checks import Check
+from opendataflow.domain.checks.check import Check
 from opendataflow.spark.files import read_chunk
 from opendataflow.spark.pipeline import Task, read_codes
 from opendataflow.spark.spec import ChunkSpec, Database, Place

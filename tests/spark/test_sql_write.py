@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from opendataflow.domain.checks import Check, Finding
+from opendataflow.domain.checks.check import Check, Finding
 from opendataflow.errors import ConfigurationError, DataflowError
 from opendataflow.spark.adbc import resolve
 from opendataflow.spark.pipeline import Task, read_codes

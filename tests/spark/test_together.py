@@ -8,7 +8,7 @@ import pyarrow.parquet
 import pytest
 from pyspark.sql import SparkSession
 
-from opendataflow.domain.checks import Check
+from opendataflow.domain.checks.check import Check
 from opendataflow.spark.pipeline import Task, read_codes
 from opendataflow.spark.spec import ChunkSpec, chunk_spec
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from world import World, job
 
-from opendataflow.domain.run import Ending
+from opendataflow.domain.runs.run import Ending
 from opendataflow.store import operations
 from opendataflow.store.operations import Key
 

@@ -11,7 +11,7 @@ import psycopg
 from world import YES, owner
 
 from opendataflow.domain.chunk import Manifest
-from opendataflow.domain.run import Ending, Result
+from opendataflow.domain.runs.run import Ending, Result
 from opendataflow.errors import LeaseLost
 from opendataflow.store import open_store, registry
 from opendataflow.store.claims import LoopStore, Next

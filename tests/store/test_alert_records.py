@@ -11,7 +11,7 @@ from world import World, job
 from opendataflow.alerts.find import look
 from opendataflow.domain.alerts import Event, Finding, Pace, Settings, To, due_in, retry_in, stuck_limit
 from opendataflow.domain.registration import JobSpec
-from opendataflow.domain.run import Ending
+from opendataflow.domain.runs.run import Ending
 from opendataflow.store import registry
 from opendataflow.store.records import streams
 from opendataflow.store.records.alert_messages import (

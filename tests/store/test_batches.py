@@ -3,7 +3,7 @@
 import pytest
 from world import YES, World, job, owner
 
-from opendataflow.domain.run import Claim, Ending, Finished
+from opendataflow.domain.runs.run import Claim, Ending, Finished
 from opendataflow.errors import LeaseLost
 from opendataflow.store.claims import Next
 from opendataflow.store.records import workers

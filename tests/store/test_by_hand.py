@@ -9,8 +9,8 @@ import pytest
 from world import World, job
 
 from opendataflow.domain.job import JobStatus
-from opendataflow.domain.run import Ending
-from opendataflow.domain.transitions import JOB_TRANSITIONS, JobEvent
+from opendataflow.domain.runs.run import Ending
+from opendataflow.domain.runs.transitions import JOB_TRANSITIONS, JobEvent
 from opendataflow.errors import UsageError
 from opendataflow.store import registry
 from opendataflow.store.operations import Key, resubmit

@@ -7,7 +7,7 @@ from operating import CHAIN, keys, ran, told
 from world import NOW, World, job, registration
 
 from opendataflow.domain.chunk import Manifest
-from opendataflow.domain.run import Ending, Result
+from opendataflow.domain.runs.run import Ending, Result
 from opendataflow.store import operations, registry
 from opendataflow.store.operations import Key
 

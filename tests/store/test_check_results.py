@@ -4,9 +4,9 @@ import pytest
 from operating import CHAIN
 from world import World
 
-from opendataflow.domain.checks import QUARANTINE, WARN, Finding
+from opendataflow.domain.checks.check import QUARANTINE, WARN, Finding
 from opendataflow.domain.dataset import Dataset
-from opendataflow.domain.run import Ending
+from opendataflow.domain.runs.run import Ending
 from opendataflow.store.reports.check_results import (
     find_findings,
     has_chunk,

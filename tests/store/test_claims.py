@@ -4,7 +4,7 @@ import pytest
 from world import NO_PATH, YES, World, job, owner
 
 from opendataflow.domain.job import Limit
-from opendataflow.domain.run import Ending, LostRun
+from opendataflow.domain.runs.run import Ending, LostRun
 from opendataflow.errors import LeaseLost
 from opendataflow.store.claims import Next
 

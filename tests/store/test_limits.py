@@ -8,8 +8,8 @@ import pytest
 from world import DAYS, LOAD, NOW, YES, World, job, owner, registration
 
 from opendataflow.domain.job import Candidate, Pause
-from opendataflow.domain.questions import Verdict
-from opendataflow.domain.run import Ending
+from opendataflow.domain.runs.questions import Verdict
+from opendataflow.domain.runs.run import Ending
 from opendataflow.errors import ConfigurationError, UsageError
 from opendataflow.execution.prepare import prepare
 from opendataflow.store import registry

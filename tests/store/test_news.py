@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from world import World, job, owner
 
-from opendataflow.domain.run import Ending
+from opendataflow.domain.runs.run import Ending
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.records import workers
 

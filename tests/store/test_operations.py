@@ -11,7 +11,7 @@ from operating import ALL, CHAIN, ago, keys, ran, shift, told
 from world import NOW, World, job, registration
 
 from opendataflow.domain.job import JobStatus
-from opendataflow.domain.run import Ending
+from opendataflow.domain.runs.run import Ending
 from opendataflow.errors import UsageError
 from opendataflow.store import operations, registry
 from opendataflow.store.operations import Key

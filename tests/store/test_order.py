@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from world import NOW, World, job, registration
 
-from opendataflow.domain.partitions import natural_key
+from opendataflow.domain.partitions.scheme import natural_key
 from opendataflow.store import registry
 
 ORDERS = [

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from world import World, job
 
-from opendataflow.domain.run import Ending
+from opendataflow.domain.runs.run import Ending
 from opendataflow.project.address import Address
 from opendataflow.server.overview import facts as facts_overview
 from opendataflow.store.operations import hold

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from world import World, job
 
-from opendataflow.domain.run import Ending
+from opendataflow.domain.runs.run import Ending
 from opendataflow.store.reports.pipelines import find_run, list_steps, record_runs, record_steps
 
 NEW = [{"position": 1, "name": "drop"}, {"position": 2, "name": "price"}]

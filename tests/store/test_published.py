@@ -8,7 +8,7 @@ from world import World, job
 
 from opendataflow.domain.chunk import ChunkStatus
 from opendataflow.domain.dataset import Dataset
-from opendataflow.domain.run import Ending
+from opendataflow.domain.runs.run import Ending
 from opendataflow.errors import Refused, UsageError
 from opendataflow.store.published import (
     dataids_read,

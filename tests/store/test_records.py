@@ -9,7 +9,7 @@ import pytest
 from operating import ALL, CHAIN, ago, keys, ran, shift
 from world import NOW, YES, World, job, owner, registration
 
-from opendataflow.domain.run import Ending
+from opendataflow.domain.runs.run import Ending
 from opendataflow.errors import Refused, UsageError
 from opendataflow.store import operations, registry
 from opendataflow.store import status_counts as tally

@@ -12,8 +12,8 @@ from test_cascade import made, made_chain
 from world import NO_PATH, NOW, YES, World, job, owner, registration
 
 from opendataflow.domain.dataset import Dataset
-from opendataflow.domain.questions import CODES, Answer, Question, Verdict
-from opendataflow.domain.run import Ending
+from opendataflow.domain.runs.questions import CODES, Answer, Question, Verdict
+from opendataflow.domain.runs.run import Ending
 from opendataflow.errors import UsageError
 from opendataflow.store import operations, recovery, registry
 from opendataflow.store.records import workers

@@ -9,7 +9,7 @@ from world import World, job, registration
 
 from opendataflow.arrivals.due import change_schedule, make_due
 from opendataflow.domain.registration import JobSpec
-from opendataflow.domain.run import Ending
+from opendataflow.domain.runs.run import Ending
 from opendataflow.errors import ConfigurationError, UsageError
 from opendataflow.store import registry
 from opendataflow.store.records.workers import list_changes

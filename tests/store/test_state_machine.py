@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from world import NO_PATH, YES, World, job, owner
 
-from opendataflow.domain.partitions import natural_key
-from opendataflow.domain.run import Claim, Ending
+from opendataflow.domain.partitions.scheme import natural_key
+from opendataflow.domain.runs.run import Claim, Ending
 from opendataflow.errors import LeaseLost
 
 LONG = os.environ.get("DATAFLOW_HYPOTHESIS") == "long"

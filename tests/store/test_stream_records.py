@@ -7,7 +7,7 @@ from world import World, job, owner
 
 from opendataflow.domain.job import Job
 from opendataflow.domain.registration import JobSpec
-from opendataflow.domain.run import Claim, Ending
+from opendataflow.domain.runs.run import Claim, Ending
 from opendataflow.errors import Refused, UsageError
 from opendataflow.store.records import streams
 from opendataflow.store.records.streams import Failure

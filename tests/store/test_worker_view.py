@@ -10,7 +10,7 @@ from opendataflow.cli.workers import progress as worker_look
 from opendataflow.cli.workers import view as worker_view
 from opendataflow.cli.workers.progress import Looks
 from opendataflow.cli.workers.view import Events, Lines
-from opendataflow.domain.run import Ending
+from opendataflow.domain.runs.run import Ending
 from opendataflow.store import status_counts as tally
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.records import workers

@@ -11,9 +11,9 @@ import psycopg
 
 from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.dataset import Dataset
-from opendataflow.domain.questions import CODES, Answer, Question, Verdict
 from opendataflow.domain.registration import JobSpec, LinkSpec, Registration
-from opendataflow.domain.run import Claim, Ending, Finished, Owner, Result
+from opendataflow.domain.runs.questions import CODES, Answer, Question, Verdict
+from opendataflow.domain.runs.run import Claim, Ending, Finished, Owner, Result
 from opendataflow.store import open_store, registry
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.migrate import upgrade

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 
 from opendataflow.domain.dataset import output_location
 from opendataflow.domain.job import Job
-from opendataflow.domain.questions import Answer, Question, Verdict
-from opendataflow.domain.run import Claim, Ending, Owner, Result
+from opendataflow.domain.runs.questions import Answer, Question, Verdict
+from opendataflow.domain.runs.run import Claim, Ending, Owner, Result
 from opendataflow.execution.export import show
 from opendataflow.storage.files import manifest_of
 from opendataflow.store import open_store

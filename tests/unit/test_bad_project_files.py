@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from opendataflow.domain.dataset import Dataset
-from opendataflow.domain.partitions import SCHEMES
+from opendataflow.domain.partitions.scheme import SCHEMES
 from opendataflow.domain.registration import LinkSpec, Registration
 from opendataflow.errors import ConfigurationError
 from opendataflow.project.address import get_address

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from opendataflow.domain.checks import (
+from opendataflow.domain.checks.check import (
     Check,
     Finding,
     checks_of,

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from opendataflow.arrivals.clock_slots import due_slots, slot_start
-from opendataflow.domain.clocks import Clock, find_clock, moment_of, slot_name
+from opendataflow.domain.partitions.clocks import Clock, find_clock, moment_of, slot_name
 from opendataflow.errors import UsageError
 
 UTC = datetime.UTC
@@ -487,7 +487,7 @@ def test_a_local_time_that_exists_is_its_own_moment(zone: str, moment: datetime.
 def test_only_a_cron_loads_the_library_and_only_a_zone_loads_zones() -> None:
     code = (
         "import sys, datetime\n"
-        "from opendataflow.domain.clocks import find_clock\n"
+        "from opendataflow.domain.partitions.clocks import find_clock\n"
         "from opendataflow.arrivals.clock_slots import due_slots\n"
         "for name in ('today', 'hourly', 'every 30m', 'cron 0 3 * * *'):\n"
         "    assert not {'cronsim', 'zoneinfo'} & set(sys.modules), name\n"

@@ -17,7 +17,7 @@ from opendataflow.domain.dataset import (
     run_location,
     variable_prefix,
 )
-from opendataflow.domain.partitions import check_dataid
+from opendataflow.domain.partitions.scheme import check_dataid
 from opendataflow.errors import UsageError
 
 ANY = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)

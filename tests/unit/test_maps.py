@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opendataflow.domain.maps import canonical_map, check_map, mapped_dataids
-from opendataflow.domain.partitions import is_dataid, natural_key, shift
+from opendataflow.domain.partitions.maps import canonical_map, check_map, mapped_dataids
+from opendataflow.domain.partitions.scheme import is_dataid, natural_key, shift
 from opendataflow.errors import UsageError
 
 NOW = datetime.datetime(2025, 11, 5, 2, 30, tzinfo=datetime.UTC)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opendataflow.domain.partitions import (
+from opendataflow.domain.partitions.scheme import (
     check_scheme,
     count_expected,
     dataids_between,

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from opendataflow.domain.pattern_words import matching_words
+from opendataflow.domain.checks.pattern_words import matching_words
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opendataflow.domain.patterns import re2_pattern, why_refused
+from opendataflow.domain.checks.patterns import re2_pattern, why_refused
 from opendataflow.domain.types import family, moment, number
 from support.patterns import SHARED
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opendataflow.domain.places import find_overlap
+from opendataflow.domain.partitions.places import find_overlap
 
 NONE, DAILY, SHARDS = '"none"', '{"daily": "2025-01-01"}', '{"shards": "1..5"}'
 

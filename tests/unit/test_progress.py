@@ -2,7 +2,7 @@
 
 import pytest
 
-from opendataflow.domain.questions import Answer, Question, Verdict
+from opendataflow.domain.runs.questions import Answer, Question, Verdict
 from opendataflow.execution.work import Outcome
 from opendataflow.operations.progress import HeldUp, Progress, duration, line
 from opendataflow.scheduling.report import Codes

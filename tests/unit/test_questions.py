@@ -6,7 +6,7 @@ import pytest
 
 from opendataflow.domain.chunk import ChunkKey, ChunkStatus, Input, Output
 from opendataflow.domain.job import Candidate, JobStatus
-from opendataflow.domain.questions import ASSERTED, CODES, Answer, Question, Sight, Verdict, ask
+from opendataflow.domain.runs.questions import ASSERTED, CODES, Answer, Question, Sight, Verdict, ask
 from opendataflow.store.rows import verdict_json
 
 ORDERS = ChunkKey("p", "orders", "1")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from opendataflow.domain.ending import LONGEST_PAUSE_SECONDS, SPREAD, decide_end, ending_of, retry_pause
-from opendataflow.domain.run import Claim, Ending
+from opendataflow.domain.runs.ending import LONGEST_PAUSE_SECONDS, SPREAD, decide_end, ending_of, retry_pause
+from opendataflow.domain.runs.run import Claim, Ending
 
 
 def claim(*, runid: int = 1, attempt: int = 1, retries: int = 3, backoff: float = 10.0) -> Claim:

@@ -5,7 +5,7 @@ import datetime
 import pytest
 
 from opendataflow.arrivals.clock_slots import next_slot
-from opendataflow.domain.clocks import find_clock
+from opendataflow.domain.partitions.clocks import find_clock
 from opendataflow.domain.schedules import form, get_clock, own_clock, read_schedule
 from opendataflow.errors import UsageError
 from opendataflow.project.schema.values import check_dataset_id

@@ -5,10 +5,10 @@ import itertools
 import pytest
 
 from opendataflow.domain.chunk import ChunkStatus
-from opendataflow.domain.ending import decide_end
 from opendataflow.domain.job import JobStatus
-from opendataflow.domain.run import MAX_DEATHS, Claim, Ending
-from opendataflow.domain.transitions import (
+from opendataflow.domain.runs.ending import decide_end
+from opendataflow.domain.runs.run import MAX_DEATHS, Claim, Ending
+from opendataflow.domain.runs.transitions import (
     CHUNK_TRANSITIONS,
     JOB_TRANSITIONS,
     ChunkEvent,

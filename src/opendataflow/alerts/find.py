@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 from opendataflow.arrivals.clock_slots import due_slots
 from opendataflow.domain.alerts import EXPIRED_SECONDS, STUCK_LEAST_SECONDS, Event, Finding, Pace, stuck_limit
-from opendataflow.domain.clocks import find_clock
-from opendataflow.domain.partitions import TIME_KINDS, kind, latest_expected, slot_of
-from opendataflow.domain.refusals import find_refusal
+from opendataflow.domain.partitions.clocks import find_clock
+from opendataflow.domain.partitions.scheme import TIME_KINDS, kind, latest_expected, slot_of
+from opendataflow.domain.runs.refusals import find_refusal
 from opendataflow.errors import UsageError
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.records.alerts import (

@@ -4,7 +4,7 @@ import datetime
 import re
 from collections.abc import Iterator
 
-from opendataflow.domain.clocks import (
+from opendataflow.domain.partitions.clocks import (
     UTC,
     Clock,
     day_start,

@@ -12,7 +12,7 @@ from opendataflow.store.claims import LoopStore
 if TYPE_CHECKING:
     import datetime
 
-    from opendataflow.domain.clocks import Clock
+    from opendataflow.domain.partitions.clocks import Clock
     from opendataflow.store.schedules import Schedule
 
     Reading = tuple[Clock | None, datetime.datetime | None, str | None]
@@ -64,7 +64,7 @@ def read_clock(store: LoopStore, dataset: Dataset) -> "Reading":
 
 def _read(dataset: Dataset, latest: Callable[[int | None], str | None]) -> "Reading":
     from opendataflow.arrivals.clock_slots import slot_start
-    from opendataflow.domain.clocks import find_clock
+    from opendataflow.domain.partitions.clocks import find_clock
     from opendataflow.domain.schedules import find_since, form
 
     name, _, zone = (dataset.clock or "").partition(" @")
@@ -129,7 +129,7 @@ def _expect(store: LoopStore, job: Job) -> None:
             return  # the slot after the last expected one is not over yet
     import datetime
 
-    from opendataflow.domain.partitions import expected_dataids
+    from opendataflow.domain.partitions.scheme import expected_dataids
 
     now = datetime.datetime.fromtimestamp(store.clock(), datetime.UTC)
     due = expected_dataids(json.loads(job.partitions), now=now, after=job.expected_upto, highest=highest)

@@ -11,11 +11,11 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from opendataflow.checks.perform import check_chunk, with_checks
-from opendataflow.domain.checks import Finding, checks_of, failures, passed, printable
+from opendataflow.domain.checks.check import Finding, checks_of, failures, passed, printable
 from opendataflow.domain.chunk import ChunkStatus, Manifest
 from opendataflow.domain.dataset import Dataset, chunk_location
-from opendataflow.domain.partitions import FULL, is_dataid, is_file_name, natural_key
-from opendataflow.domain.questions import CODES, Question
+from opendataflow.domain.partitions.scheme import FULL, is_dataid, is_file_name, natural_key
+from opendataflow.domain.runs.questions import CODES, Question
 from opendataflow.errors import Refused, UsageError
 from opendataflow.storage.files import Found, is_reachable, is_same, manifest_of, why_stale
 from opendataflow.storage.folders import Folders, folders_of

@@ -18,7 +18,7 @@ from typing import Any
 from opendataflow.arrivals.scan import Arrival, State, scan_dataset, why_not
 from opendataflow.domain.dataset import Dataset, chunk_location
 from opendataflow.domain.job import Job
-from opendataflow.domain.partitions import FULL, expected_dataids
+from opendataflow.domain.partitions.scheme import FULL, expected_dataids
 from opendataflow.domain.tables import find_table, table_location
 from opendataflow.errors import Refused, UsageError
 from opendataflow.storage.files import manifest_of

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from opendataflow.domain.checks import (
+from opendataflow.domain.checks.check import (
     FAIL,
     ON_FILES,
     ON_SPARK,

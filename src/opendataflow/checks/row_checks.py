@@ -11,7 +11,7 @@ from opendataflow.checks.arrow_types import either, is_known, kind_of, numbers, 
 from opendataflow.checks.chunk_reader import Opening
 from opendataflow.checks.rule import Rule
 from opendataflow.checks.unique import Unique
-from opendataflow.domain.checks import (
+from opendataflow.domain.checks.check import (
     Check,
     Finding,
     count_finding,
@@ -19,8 +19,8 @@ from opendataflow.domain.checks import (
     what_breaks,
     without_text,
 )
-from opendataflow.domain.partitions import slot_of
-from opendataflow.domain.patterns import re2_pattern
+from opendataflow.domain.checks.patterns import re2_pattern
+from opendataflow.domain.partitions.scheme import slot_of
 from opendataflow.domain.types import (
     BOOLEAN,
     DATE,

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from opendataflow.checks.arrow_types import spark_name, texts, typed
 from opendataflow.checks.chunk_reader import Batch, ChunkFiles, Opening
-from opendataflow.domain.checks import (
+from opendataflow.domain.checks.check import (
     CANNOT_TAKE_OUT,
     FAIL,
     Check,

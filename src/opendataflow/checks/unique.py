@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from opendataflow.checks.arrow_types import texts, typed
 from opendataflow.checks.chunk_reader import Batch, ChunkFiles
 from opendataflow.checks.rule import EXAMPLES, Rule
-from opendataflow.domain.checks import Check, brief
+from opendataflow.domain.checks.check import Check, brief
 
 VERIFIED_KEYS = 1000  # of the hashes that are alike, so many are compared row by row
 

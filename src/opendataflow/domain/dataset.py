@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from opendataflow.domain.partitions import is_file_name, why_no_dataid
+from opendataflow.domain.partitions.scheme import is_file_name, why_no_dataid
 from opendataflow.errors import UsageError
 
 DESCRIPTOR_FIELDS = ("hostname", "database", "schemaname", "tablename", "username")

@@ -8,8 +8,8 @@ import datetime
 import json
 from typing import NamedTuple
 
-from opendataflow.domain.clocks import EPOCH, Clock, find_clock, slot_name
 from opendataflow.domain.dataset import Dataset
+from opendataflow.domain.partitions.clocks import EPOCH, Clock, find_clock, slot_name
 from opendataflow.domain.registration import JobSpec, LinkSpec
 from opendataflow.errors import UsageError
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from opendataflow.domain.chunk import ChunkKey
 from opendataflow.domain.dataset import DESCRIPTOR_FIELDS, VARIABLE_SUFFIXES, Dataset, variable_prefix
 from opendataflow.domain.job import Job
-from opendataflow.domain.run import Claim, Owner
+from opendataflow.domain.runs.run import Claim, Owner
 from opendataflow.domain.variables import is_platform_variable, why_refused, without_platform_variables
 from opendataflow.errors import ConfigurationError
 

@@ -2,10 +2,10 @@
 
 import signal
 
-from opendataflow.domain.checks import ChecksFailed
-from opendataflow.domain.ending import ending_of
+from opendataflow.domain.checks.check import ChecksFailed
 from opendataflow.domain.job import Job
-from opendataflow.domain.run import Claim, Ending, Result
+from opendataflow.domain.runs.ending import ending_of
+from opendataflow.domain.runs.run import Claim, Ending, Result
 from opendataflow.execution.supervise import (
     Aborted,
     ChildEnd,

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Literal
 from opendataflow.checks.csv_records import skip_record
 from opendataflow.domain.dataset import Dataset, template_location
 from opendataflow.domain.job import Job
-from opendataflow.domain.run import Claim
+from opendataflow.domain.runs.run import Claim
 from opendataflow.storage.buckets.address import is_in_bucket
 
 if TYPE_CHECKING:

@@ -113,7 +113,7 @@ class Guard:
         except BlockingIOError:
             return []
         *lines, self._unanswered = (self._unanswered + data).split(b"\n")
-        from opendataflow.domain.child_json import read_json
+        from opendataflow.domain.runs.child_json import read_json
 
         return [read_json(line) for line in lines]
 

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 from opendataflow import __version__
 from opendataflow.domain.chunk import ChunkKey, Manifest
 from opendataflow.domain.job import Candidate, Job
-from opendataflow.domain.partitions import slot_of
-from opendataflow.domain.run import Claim, Ending, Result
+from opendataflow.domain.partitions.scheme import slot_of
+from opendataflow.domain.runs.run import Claim, Ending, Result
 from opendataflow.private_files import make_folder
 from opendataflow.store.claims import LoopStore
 

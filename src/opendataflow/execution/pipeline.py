@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from opendataflow.domain.checks import Checked, Finding
-from opendataflow.domain.child_json import read_json
+from opendataflow.domain.checks.check import Checked, Finding
 from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.job import Job
-from opendataflow.domain.run import Claim, Ending, Result
+from opendataflow.domain.runs.child_json import read_json
+from opendataflow.domain.runs.run import Claim, Ending, Result
 from opendataflow.domain.tables import SQL, WHOLE, find_table, source_database, table_location, target_database
 from opendataflow.errors import ConfigurationError, StoreUnavailable
 from opendataflow.execution.environment import dataids_of, run_environment

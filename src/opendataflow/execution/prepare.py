@@ -5,8 +5,8 @@ import os
 from opendataflow.domain.chunk import ChunkStatus, Input
 from opendataflow.domain.dataset import Dataset, chunk_location, is_below, output_location, why_no_place
 from opendataflow.domain.job import Candidate, Job
-from opendataflow.domain.partitions import why_no_dataid
-from opendataflow.domain.questions import CODES, Items, Question, Sight, Verdict, ask
+from opendataflow.domain.partitions.scheme import why_no_dataid
+from opendataflow.domain.runs.questions import CODES, Items, Question, Sight, Verdict, ask
 from opendataflow.domain.tables import Table, find_table, sqlite_file, table_location
 from opendataflow.errors import Refused
 

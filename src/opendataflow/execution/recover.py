@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from opendataflow.domain.chunk import ChunkKey, Manifest
-from opendataflow.domain.run import Claim, Ending, Owner, Result
+from opendataflow.domain.runs.run import Claim, Ending, Owner, Result
 from opendataflow.errors import LeaseLost
 from opendataflow.execution.environment import guard_mark
 from opendataflow.execution.processes import is_alive, kill_marked, kill_tree

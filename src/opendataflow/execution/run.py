@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from opendataflow import faults
 from opendataflow.domain.dataset import output_location, path_segment
 from opendataflow.domain.job import Candidate, Job
-from opendataflow.domain.questions import Items, Question, Verdict
-from opendataflow.domain.run import Finished, Owner, Result
+from opendataflow.domain.runs.questions import Items, Question, Verdict
+from opendataflow.domain.runs.run import Finished, Owner, Result
 from opendataflow.errors import ConfigurationError, LeaseLost, StoreUnavailable
 from opendataflow.execution.aborts import Aborts
 from opendataflow.execution.deployed_version import keep_commit

@@ -4,11 +4,11 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 
-from opendataflow.domain.checks import Finding
+from opendataflow.domain.checks.check import Finding
 from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.job import Job
-from opendataflow.domain.run import Claim
+from opendataflow.domain.runs.run import Claim
 from opendataflow.errors import LeaseLost, StoreUnavailable
 from opendataflow.execution.work import Locations, Work
 from opendataflow.extras import require

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.job import Candidate
-from opendataflow.domain.questions import Verdict
-from opendataflow.domain.run import Claim, Result
+from opendataflow.domain.runs.questions import Verdict
+from opendataflow.domain.runs.run import Claim, Result
 from opendataflow.execution.log import RunLog
 
 Locations = dict[tuple[str, str], str | None]  # (project, datasetid) → where

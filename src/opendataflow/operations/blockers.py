@@ -3,7 +3,7 @@
 from collections import defaultdict
 from typing import Any, NamedTuple
 
-from opendataflow.domain.refusals import find_refusal
+from opendataflow.domain.runs.refusals import find_refusal
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.records.workers import find_pause_of_all
 from opendataflow.store.reports.stuck import Closed, list_closed

@@ -22,8 +22,8 @@ from opendataflow.domain.dataset import (
     why_no_place,
 )
 from opendataflow.domain.job import Job
-from opendataflow.domain.questions import CODES, Question
-from opendataflow.domain.run import RunStatus
+from opendataflow.domain.runs.questions import CODES, Question
+from opendataflow.domain.runs.run import RunStatus
 from opendataflow.domain.tables import find_table
 from opendataflow.errors import Refused, UsageError
 from opendataflow.storage.buckets.address import is_in_bucket

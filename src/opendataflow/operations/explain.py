@@ -5,8 +5,8 @@ import json
 from typing import Any
 
 from opendataflow.domain.job import Candidate, Job, JobStatus, Limit
-from opendataflow.domain.questions import Question, Verdict
-from opendataflow.domain.refusals import next_step, scaled_name
+from opendataflow.domain.runs.questions import Question, Verdict
+from opendataflow.domain.runs.refusals import next_step, scaled_name
 from opendataflow.domain.streams import find_settings
 from opendataflow.domain.tables import find_table
 from opendataflow.errors import UsageError

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from opendataflow.domain.dataset import output_location, path_segment
 from opendataflow.domain.job import Job
-from opendataflow.domain.run import Claim, Owner, RunStatus
+from opendataflow.domain.runs.run import Claim, Owner, RunStatus
 from opendataflow.errors import UsageError
 from opendataflow.execution.environment import child_environment, dataids_of
 from opendataflow.execution.prepare import check_foreign, input_location

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opendataflow.domain.chunk import ChunkStatus
 from opendataflow.domain.dataset import Dataset, output_location
-from opendataflow.domain.questions import CODES, Question
+from opendataflow.domain.runs.questions import CODES, Question
 from opendataflow.domain.tables import find_table
 from opendataflow.domain.types import BOOLEAN, INTEGER, NUMERIC, family
 from opendataflow.errors import Refused, UsageError

@@ -11,7 +11,7 @@ from typing import Any
 
 from opendataflow.domain.chunk import ChunkStatus
 from opendataflow.domain.dataset import Dataset, chunk_location
-from opendataflow.domain.partitions import FULL, check_dataid
+from opendataflow.domain.partitions.scheme import FULL, check_dataid
 from opendataflow.errors import Refused, UsageError
 from opendataflow.operations.preview import Preview, Shown, find_published, open_files, read_rows
 from opendataflow.storage.files import find_files, is_reachable

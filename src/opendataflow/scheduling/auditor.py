@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from opendataflow.domain.run import Ending, Result
+from opendataflow.domain.runs.run import Ending, Result
 from opendataflow.execution.exit_audit import audit
 from opendataflow.execution.supervise import ChildEnd
 from opendataflow.execution.work import Flight, Work

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from opendataflow.domain.job import Candidate, Job
-from opendataflow.domain.questions import Question, Verdict
+from opendataflow.domain.runs.questions import Question, Verdict
 from opendataflow.execution.environment import common_environment
 from opendataflow.execution.prepare import prepare
 from opendataflow.execution.work import Work

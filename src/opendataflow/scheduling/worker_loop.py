@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from opendataflow import faults
-from opendataflow.domain.ending import decide_end
-from opendataflow.domain.run import Claim, Finished
+from opendataflow.domain.runs.ending import decide_end
+from opendataflow.domain.runs.run import Claim, Finished
 from opendataflow.errors import LeaseLost, StoreUnavailable
 from opendataflow.execution.aborts import Aborts
 from opendataflow.execution.guard import Guard

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 
 from opendataflow import faults
-from opendataflow.domain.run import Result
+from opendataflow.domain.runs.run import Result
 from opendataflow.errors import LeaseLost
 from opendataflow.execution.environment import dataids_of, own_environment
 from opendataflow.execution.exit_audit import audit

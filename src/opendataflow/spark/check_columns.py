@@ -13,10 +13,10 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType, TimestampNTZType
 
-from opendataflow.domain.checks import Check, missing_column, unfit_bounds, what_breaks, without_text
-from opendataflow.domain.partitions import slot_of
-from opendataflow.domain.pattern_words import matching_words
-from opendataflow.domain.patterns import java_pattern
+from opendataflow.domain.checks.check import Check, missing_column, unfit_bounds, what_breaks, without_text
+from opendataflow.domain.checks.pattern_words import matching_words
+from opendataflow.domain.checks.patterns import java_pattern
+from opendataflow.domain.partitions.scheme import slot_of
 from opendataflow.domain.types import (
     BOOLEAN,
     DATE,

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from opendataflow.domain.checks import ON_EACH_ROW, Check
+from opendataflow.domain.checks.check import ON_EACH_ROW, Check
 from opendataflow.errors import JobFailed
 from opendataflow.spark.check_columns import Compiled, Condition, compile_check
 from opendataflow.spark.check_counts import any_of, count_where, staying

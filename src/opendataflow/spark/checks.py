@@ -23,7 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.types import MapType, StructType
 
-from opendataflow.domain.checks import (
+from opendataflow.domain.checks.check import (
     CANNOT_TAKE_OUT,
     FAIL,
     ON_EACH_ROW,

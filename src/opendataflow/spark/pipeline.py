@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from opendataflow import faults
-from opendataflow.domain.checks import Finding
+from opendataflow.domain.checks.check import Finding
 from opendataflow.errors import JobFailed
 from opendataflow.spark.active_session import use_session
 from opendataflow.spark.blame import blame

@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from opendataflow.domain.checks import Check
+from opendataflow.domain.checks.check import Check
 from opendataflow.domain.streams import Field
 
 FORMATS = ("csv", "json", "parquet", "orc", "text")

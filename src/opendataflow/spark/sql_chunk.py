@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from opendataflow.domain.partitions import find_kind, slot_of
+from opendataflow.domain.partitions.scheme import find_kind, slot_of
 from opendataflow.errors import ConfigurationError
 from opendataflow.spark.spec import Database
 

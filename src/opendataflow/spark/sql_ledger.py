@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from opendataflow.domain.checks import Finding
+from opendataflow.domain.checks.check import Finding
 from opendataflow.errors import JobFailed, LeaseLost
 from opendataflow.spark import bigquery_ledger
 from opendataflow.spark.sql_chunk import literal, quoted

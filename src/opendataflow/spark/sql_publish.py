@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from opendataflow.domain.checks import Finding
+from opendataflow.domain.checks.check import Finding
 from opendataflow.errors import ConfigurationError, JobFailed
 from opendataflow.spark.adbc import explain, is_lost, resolve
 from opendataflow.spark.bigquery_files import StagedFiles

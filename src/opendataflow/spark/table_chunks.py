@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, SparkSession
 
 from opendataflow import faults
-from opendataflow.domain.checks import Finding, passed
+from opendataflow.domain.checks.check import Finding, passed
 from opendataflow.errors import JobFailed
 from opendataflow.spark.chunk_environment import chunk_environment
 from opendataflow.spark.files import Written, read_chunk

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from opendataflow.domain.child_json import read_json
+from opendataflow.domain.runs.child_json import read_json
 from opendataflow.domain.variables import without_platform_variables
 from opendataflow.extras import require
 from opendataflow.spark.cases import Case, find_cases

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.dataset import is_below
-from opendataflow.domain.questions import CODES, Question
+from opendataflow.domain.runs.questions import CODES, Question
 from opendataflow.errors import Refused
 from opendataflow.storage.buckets.address import is_in_bucket
 
@@ -184,7 +184,7 @@ def why_stale(found: Found, dataid: str) -> str:
         return ""
     import datetime
 
-    from opendataflow.domain.partitions import slot_of
+    from opendataflow.domain.partitions.scheme import slot_of
 
     slot = slot_of(dataid, None)
     written_at = datetime.datetime.fromtimestamp(max(file[2] for file in found.files) / 1e9, datetime.UTC)

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from opendataflow.domain.chunk import ChunkStatus
 from opendataflow.domain.dataset import Dataset
-from opendataflow.domain.ending import decide_end
 from opendataflow.domain.job import Candidate, Job, JobStatus
-from opendataflow.domain.questions import Verdict
-from opendataflow.domain.run import Claim, Ending, Finished, LostRun, Owner, Result, RunStatus
+from opendataflow.domain.runs.ending import decide_end
+from opendataflow.domain.runs.questions import Verdict
+from opendataflow.domain.runs.run import Claim, Ending, Finished, LostRun, Owner, Result, RunStatus
 from opendataflow.errors import LeaseLost
 from opendataflow.store.base import BaseStore, Transaction
 from opendataflow.store.rows import (
@@ -64,7 +64,7 @@ class LoopStore(BaseStore):
 
     def expect_one(self, job: Job, dataid: str) -> None:
         """Give one dataid its row, whether it is expected by now or not; it must fit the job's scheme."""
-        from opendataflow.domain.partitions import check_dataid
+        from opendataflow.domain.partitions.scheme import check_dataid
 
         check_dataid(job.jobid, job.partitions, dataid)
         with self.transaction() as tx:

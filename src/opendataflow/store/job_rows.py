@@ -4,7 +4,7 @@ import datetime
 import json
 from typing import Any
 
-from opendataflow.domain.partitions import expected_dataids, is_dataid
+from opendataflow.domain.partitions.scheme import expected_dataids, is_dataid
 from opendataflow.domain.registration import JobSpec, LinkSpec
 from opendataflow.store.base import Transaction
 

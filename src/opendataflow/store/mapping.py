@@ -4,7 +4,7 @@ import datetime
 import json
 
 from opendataflow.domain.job import Job, Link
-from opendataflow.domain.maps import mapped_dataids
+from opendataflow.domain.partitions.maps import mapped_dataids
 from opendataflow.domain.streams import find_sealed_stream
 from opendataflow.store.base import BaseStore, Transaction
 

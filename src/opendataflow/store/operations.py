@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 from opendataflow.domain.job import Job, JobStatus
-from opendataflow.domain.questions import CODES, Question
 from opendataflow.domain.registration import Registration
-from opendataflow.domain.transitions import JobEvent, next_job_status
+from opendataflow.domain.runs.questions import CODES, Question
+from opendataflow.domain.runs.transitions import JobEvent, next_job_status
 from opendataflow.errors import Refused, UsageError
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.rows import Params, Row, utc_text

@@ -13,10 +13,10 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.string import TextLoader
 
 from opendataflow.domain.dataset import Dataset
-from opendataflow.domain.ending import decide_ends
 from opendataflow.domain.job import Candidate, Job
-from opendataflow.domain.questions import Verdict
-from opendataflow.domain.run import Claim, Finished, LostRun, Owner, Result
+from opendataflow.domain.runs.ending import decide_ends
+from opendataflow.domain.runs.questions import Verdict
+from opendataflow.domain.runs.run import Claim, Finished, LostRun, Owner, Result
 from opendataflow.errors import ConfigurationError, LeaseLost, StoreUnavailable, UsageError
 from opendataflow.store.base import READ_ONLY, without_password
 from opendataflow.store.claims import LoopStore, Next

@@ -2,8 +2,8 @@
 
 import json
 
-from opendataflow.domain.ending import End
-from opendataflow.domain.run import Claim, Ending, Finished, Result, RunStatus
+from opendataflow.domain.runs.ending import End
+from opendataflow.domain.runs.run import Claim, Ending, Finished, Result, RunStatus
 from opendataflow.errors import LeaseLost
 from opendataflow.store.claims import Next
 from opendataflow.store.rows import Row, claim_key, inputs_read, lease_lost, new_claim, verdict_json

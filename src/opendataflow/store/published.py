@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from opendataflow.domain.chunk import ChunkStatus
 from opendataflow.domain.dataset import Dataset, chunk_location, why_no_place
 from opendataflow.domain.job import Job, JobStatus
-from opendataflow.domain.partitions import TIME_KINDS, find_kind, natural_key
-from opendataflow.domain.questions import CODES, Question
+from opendataflow.domain.partitions.scheme import TIME_KINDS, find_kind, natural_key
+from opendataflow.domain.runs.questions import CODES, Question
 from opendataflow.errors import Refused, UsageError
 from opendataflow.store.claims import LoopStore, Transaction
 from opendataflow.store.registry import get_dataset

@@ -6,8 +6,8 @@ from collections import defaultdict
 from typing import Any
 
 from opendataflow.domain.job import Job, JobStatus
-from opendataflow.domain.partitions import natural_key
-from opendataflow.domain.refusals import find_refusal, scaled_name
+from opendataflow.domain.partitions.scheme import natural_key
+from opendataflow.domain.runs.refusals import find_refusal, scaled_name
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.operations import (
     FILE,

@@ -8,10 +8,10 @@ from typing import Any
 
 from opendataflow.domain.chunk import ChunkStatus, Manifest
 from opendataflow.domain.dataset import Dataset
-from opendataflow.domain.partitions import check_dataid
-from opendataflow.domain.questions import CODES, Question
+from opendataflow.domain.partitions.scheme import check_dataid
 from opendataflow.domain.registration import Registration
-from opendataflow.domain.transitions import ChunkEvent, next_chunk_status
+from opendataflow.domain.runs.questions import CODES, Question
+from opendataflow.domain.runs.transitions import ChunkEvent, next_chunk_status
 from opendataflow.errors import ConfigurationError, Refused, UsageError
 from opendataflow.store.claims import LoopStore, Transaction, recount_in
 from opendataflow.store.job_rows import apply_job, expect_dataids

@@ -8,8 +8,8 @@ from typing import Any
 
 from opendataflow.domain.chunk import ChunkKey, ChunkStatus, Input, Manifest, Output
 from opendataflow.domain.job import Candidate, Job, JobStatus, Limit, Pause
-from opendataflow.domain.questions import Verdict
-from opendataflow.domain.run import Claim
+from opendataflow.domain.runs.questions import Verdict
+from opendataflow.domain.runs.run import Claim
 from opendataflow.errors import LeaseLost
 
 Row = Sequence[Any]

@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple, TypeVar
 
 from opendataflow.domain.job import Job
-from opendataflow.domain.questions import Items
+from opendataflow.domain.runs.questions import Items
 from opendataflow.domain.streams import FOLDER, batch_id, batch_range, get_settings
 from opendataflow.errors import Refused, StoreUnavailable, UsageError
 from opendataflow.execution.session import Session

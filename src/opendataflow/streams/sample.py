@@ -10,11 +10,11 @@ import tempfile
 import time
 from typing import Any, NamedTuple
 
-from opendataflow.domain.child_json import read_json
 from opendataflow.domain.chunk import ChunkKey
 from opendataflow.domain.job import Job
-from opendataflow.domain.partitions import FULL
-from opendataflow.domain.run import Claim
+from opendataflow.domain.partitions.scheme import FULL
+from opendataflow.domain.runs.child_json import read_json
+from opendataflow.domain.runs.run import Claim
 from opendataflow.domain.streams import batch_id, get_settings
 from opendataflow.domain.tables import find_table, table_location
 from opendataflow.errors import JobFailed, Refused

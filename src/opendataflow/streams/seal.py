@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.job import Job, JobStatus
-from opendataflow.domain.run import Ending, Result
+from opendataflow.domain.runs.run import Ending, Result
 from opendataflow.domain.streams import batch_range, get_settings, only_records, slot_end, slot_of_moment
 from opendataflow.domain.tables import table_location
 from opendataflow.execution.work import Outcome, Taken

@@ -5,7 +5,7 @@ import os
 from typing import Any, NamedTuple
 
 from opendataflow.domain.job import Job
-from opendataflow.domain.partitions import FULL
+from opendataflow.domain.partitions.scheme import FULL
 from opendataflow.domain.streams import INTAKE, Settings
 from opendataflow.domain.tables import find_table
 from opendataflow.errors import DataflowError

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.job import Job
-from opendataflow.domain.run import Claim
+from opendataflow.domain.runs.run import Claim
 from opendataflow.domain.streams import FAIL, batch_range, get_settings
 from opendataflow.execution.pipeline import _Pipeline
 from opendataflow.execution.session import Session

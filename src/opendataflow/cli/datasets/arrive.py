@@ -15,7 +15,7 @@ from opendataflow.errors import Refused, UsageError
 
 if TYPE_CHECKING:
     from opendataflow.arrivals.scan import Arrival
-    from opendataflow.domain.checks import Finding
+    from opendataflow.domain.checks.check import Finding
     from opendataflow.domain.chunk import Manifest
     from opendataflow.domain.dataset import Dataset
     from opendataflow.store.claims import LoopStore
@@ -111,7 +111,7 @@ def _why_not(dataset: "Dataset", root: str, producer: str | None) -> str:
 
 
 def _line(arrival: "Arrival") -> str:
-    from opendataflow.domain.checks import remarks
+    from opendataflow.domain.checks.check import remarks
 
     what = f"{arrival.datasetid}/{arrival.dataid}" if arrival.dataid else arrival.datasetid
     if arrival.code:
@@ -156,7 +156,7 @@ def ready(
     Examples: dataflow ready orders 2025-11-12;  dataflow ready orders 2025-11-01..2025-11-30;
     dataflow ready orders 2025-11-12 --location data/late/orders.csv
     """
-    from opendataflow.domain.partitions import check_dataid
+    from opendataflow.domain.partitions.scheme import check_dataid
     from opendataflow.execution.processes import host_identity
     from opendataflow.execution.recover import recover_lost_runs
     from opendataflow.store.registry import assert_ready, get_dataset
@@ -184,7 +184,7 @@ def ready(
 
 def _range(declared: "Dataset", dataid: str) -> tuple[str, ...]:
     """The dataids from A to B of `A..B`, or the one that it is."""
-    from opendataflow.domain.partitions import dataids_between, is_dataid
+    from opendataflow.domain.partitions.scheme import dataids_between, is_dataid
 
     first, dots, last = dataid.partition("..")
     scheme = json.loads(declared.partitions) if declared.partitions else None
@@ -220,8 +220,8 @@ def _checked(
     """The manifests with what the checks saw and found, or raise Refused with every failure; warnings are said."""
     from opendataflow.arrivals.scan import refusal_of
     from opendataflow.checks.perform import check_chunk, with_checks
-    from opendataflow.domain.checks import failures, passed, remarks
-    from opendataflow.domain.questions import CODES
+    from opendataflow.domain.checks.check import failures, passed, remarks
+    from opendataflow.domain.runs.questions import CODES
     from opendataflow.store.arrivals import earlier_rows
 
     done: list[tuple[str, Manifest, Sequence[Finding]]] = []

@@ -82,7 +82,7 @@ def _get_dataset(store: "LoopStore", datasetid: str, project: str | None) -> "Da
 
 def _explain_nothing(store: "LoopStore", dataset: "Dataset", dataid: str) -> None:
     """Say why there is no finding; a dataid that nobody knows is an error with the nearest one."""
-    from opendataflow.domain.checks import checks_of
+    from opendataflow.domain.checks.check import checks_of
     from opendataflow.store.reports.check_results import has_chunk, known_dataids
 
     if not has_chunk(store, dataset, dataid):

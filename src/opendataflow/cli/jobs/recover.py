@@ -28,7 +28,7 @@ from opendataflow.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from opendataflow.domain.graph import Graph
+    from opendataflow.domain.lineage.graph import Graph
 
 DatasetId = Annotated[
     str,
@@ -238,7 +238,7 @@ def lineage(
     graph = dataset_lineage(store, of) if dataid is None else chunk_lineage(store, of, dataid, limit=limit)
     if _put_graph(graph, drawing, as_dot=as_dot, as_json=as_json):
         return
-    from opendataflow.domain.drawing import tree
+    from opendataflow.domain.lineage.drawing import tree
 
     if dataid is None:
         put("Made of:")
@@ -268,7 +268,7 @@ def impact(
     graph = impact_of(store, find_dataset(store, dataset, project=found.project)[0], dataid, limit=limit)
     if _put_graph(graph, drawing, as_dot=as_dot, as_json=as_json):
         return
-    from opendataflow.domain.drawing import tree
+    from opendataflow.domain.lineage.drawing import tree
 
     for line in tree(graph, upstream=False):
         put(line)
@@ -279,7 +279,7 @@ def impact(
 
 def _put_graph(graph: "Graph", drawing: str | None, *, as_dot: bool, as_json: bool) -> bool:
     """True when it was wanted in another form than lines."""
-    from opendataflow.domain.drawing import dot, svg
+    from opendataflow.domain.lineage.drawing import dot, svg
 
     if graph.cut:
         say(f"{graph.cut} more are not shown; see --limit")

@@ -57,7 +57,7 @@ def show_dataset(
 
     Example: dataflow dataset show orders
     """
-    from opendataflow.domain.checks import texts_of
+    from opendataflow.domain.checks.check import texts_of
 
     one = _get("dataset", name)
     if as_json:
@@ -217,7 +217,7 @@ def add_job(
 
 def _read_input(text: str) -> Any:
     """`rates=offset:-1` as project.yml says it: {rates: {map: {offset: -1}}}."""
-    from opendataflow.domain.maps import canonical_map
+    from opendataflow.domain.partitions.maps import canonical_map
 
     name, equals, map_ = text.rpartition("=")
     if not equals or not name:

@@ -43,7 +43,7 @@ def runs(
 
     Examples: dataflow runs;  dataflow runs load_orders --status FAILED --since 2h
     """
-    from opendataflow.domain.run import RunStatus
+    from opendataflow.domain.runs.run import RunStatus
     from opendataflow.store.operations import NEWEST, Key, list_runs, runs_of_dataid
     from opendataflow.store.records.git import commits_of
 

@@ -156,7 +156,7 @@ def _find(name: str) -> tuple["Dataset", str]:
 
 def _place(declared: "Dataset", root: str, dataid: str | None) -> "Place":
     """How it is reached; its password is put into this process's environment, where the connection looks for it."""
-    from opendataflow.domain.partitions import check_dataid
+    from opendataflow.domain.partitions.scheme import check_dataid
     from opendataflow.domain.tables import SQL, find_table, source_database, table_location
     from opendataflow.execution.environment import find_passwords
     from opendataflow.spark.spec import Database, Place
@@ -183,7 +183,7 @@ def _any_dataid(declared: "Dataset") -> str | None:
     """One of its dataids, to see whether its rows can be told from others."""
     import datetime
 
-    from opendataflow.domain.partitions import expected_dataids
+    from opendataflow.domain.partitions.scheme import expected_dataids
 
     if declared.partitions is None:
         return None

@@ -5,9 +5,9 @@ import os
 from collections.abc import Callable, Mapping
 
 from opendataflow.domain.dataset import Dataset, is_below
-from opendataflow.domain.maps import check_map
-from opendataflow.domain.partitions import kind
-from opendataflow.domain.places import find_overlap
+from opendataflow.domain.partitions.maps import check_map
+from opendataflow.domain.partitions.places import find_overlap
+from opendataflow.domain.partitions.scheme import kind
 from opendataflow.domain.registration import JobSpec, LinkSpec
 from opendataflow.errors import UsageError
 from opendataflow.project.problems import Problems

@@ -4,8 +4,8 @@ import json
 import re
 from typing import Any
 
-from opendataflow.domain.clocks import Clock, find_clock
 from opendataflow.domain.dataset import Dataset, check_prefixes, variable_prefix
+from opendataflow.domain.partitions.clocks import Clock, find_clock
 from opendataflow.domain.registration import JobSpec, LinkSpec
 from opendataflow.errors import UsageError
 from opendataflow.project.schema.jobs import InputEntry, JobEntry, PipelineEntry

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from opendataflow.domain.dataset import Dataset
-from opendataflow.domain.partitions import kind
+from opendataflow.domain.partitions.scheme import kind
 from opendataflow.domain.registration import JobSpec, LinkSpec
 from opendataflow.domain.streams import LIVE, SEAL
 from opendataflow.domain.tables import APPEND, find_table

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 
 from opendataflow.domain.dataset import Dataset
-from opendataflow.domain.partitions import kind
+from opendataflow.domain.partitions.scheme import kind
 from opendataflow.domain.registration import JobSpec
 from opendataflow.domain.tables import (
     DRIVERS,

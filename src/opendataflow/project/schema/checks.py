@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from opendataflow.domain.checks import ON_EACH_ROW
-from opendataflow.domain.patterns import re2_pattern, why_refused
+from opendataflow.domain.checks.check import ON_EACH_ROW
+from opendataflow.domain.checks.patterns import re2_pattern, why_refused
 from opendataflow.domain.types import HAVE_TEXT, family
 from opendataflow.project.schema.values import Duration
 

@@ -12,7 +12,7 @@ from pydantic import (
     model_validator,
 )
 
-from opendataflow.domain.maps import PLAIN, canonical_map
+from opendataflow.domain.partitions.maps import PLAIN, canonical_map
 from opendataflow.errors import UsageError
 from opendataflow.project.schema.checks import CheckEntry
 from opendataflow.project.schema.notify import Notify

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
 
-from opendataflow.domain.partitions import SCHEMES, check_scheme
+from opendataflow.domain.partitions.scheme import SCHEMES, check_scheme
 from opendataflow.domain.tables import REPLACE_TABLE
 from opendataflow.domain.variables import is_platform_variable, why_refused
 from opendataflow.errors import UsageError

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from opendataflow.domain.clocks import find_clock
+from opendataflow.domain.partitions.clocks import find_clock
 from opendataflow.errors import UsageError
 
 MOST_BYTES = 200  # of an id: several of them make up the key of a table

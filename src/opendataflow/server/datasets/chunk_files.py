@@ -4,7 +4,7 @@ import asyncio
 from typing import NamedTuple
 
 from opendataflow.domain.dataset import Dataset
-from opendataflow.domain.questions import CODES, Question
+from opendataflow.domain.runs.questions import CODES, Question
 from opendataflow.errors import Refused, UsageError
 from opendataflow.operations.preview import Preview, Shown, find_published, read_rows
 from opendataflow.server.context import Context

@@ -5,10 +5,10 @@ import json
 import re
 from typing import Any, NamedTuple
 
-from opendataflow.domain.checks import texts_of
+from opendataflow.domain.checks.check import texts_of
 from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.job import Job
-from opendataflow.domain.partitions import is_dataid
+from opendataflow.domain.partitions.scheme import is_dataid
 from opendataflow.domain.tables import find_table
 from opendataflow.errors import UsageError
 from opendataflow.server.datasets.grid import Grid, Row, find_row, read_block

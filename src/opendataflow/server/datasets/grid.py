@@ -10,7 +10,7 @@ import functools
 import json
 from typing import NamedTuple
 
-from opendataflow.domain.partitions import (
+from opendataflow.domain.partitions.scheme import (
     TIME_KINDS,
     Axis,
     dataid_at,

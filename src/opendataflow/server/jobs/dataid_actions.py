@@ -3,7 +3,7 @@
 from typing import Any
 
 from opendataflow.domain.job import Job, JobStatus
-from opendataflow.domain.questions import Verdict
+from opendataflow.domain.runs.questions import Verdict
 from opendataflow.domain.words import number_of
 from opendataflow.errors import UsageError
 from opendataflow.execution.prepare import prepare

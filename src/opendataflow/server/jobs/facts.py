@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from opendataflow.arrivals.clock_slots import next_slot
 from opendataflow.arrivals.due import next_slot_of
-from opendataflow.domain.checks import texts_of
+from opendataflow.domain.checks.check import texts_of
 from opendataflow.domain.job import Job
 from opendataflow.domain.schedules import get_clock
 from opendataflow.domain.streams import find_sealed_stream, find_settings

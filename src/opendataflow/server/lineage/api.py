@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from opendataflow.domain.graph import Graph
+from opendataflow.domain.lineage.graph import Graph
 from opendataflow.server.access import Viewer
 from opendataflow.server.context import Ctx
 from opendataflow.server.datasets.grid_api import Text

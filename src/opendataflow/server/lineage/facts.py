@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from opendataflow.domain.chunk import ChunkStatus
-from opendataflow.domain.graph import Graph, Node
+from opendataflow.domain.lineage.graph import Graph, Node
 from opendataflow.server.datasets.facts import get_declared
 from opendataflow.server.datasets.grid import ORDER
 from opendataflow.server.problems import NotThere

@@ -8,8 +8,8 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
-from opendataflow.domain.drawing import inline_svg
-from opendataflow.domain.graph import Graph, Node
+from opendataflow.domain.lineage.drawing import inline_svg
+from opendataflow.domain.lineage.graph import Graph, Node
 from opendataflow.server.access import Viewer
 from opendataflow.server.context import Ctx
 from opendataflow.server.datasets.grid_api import Text

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from opendataflow.domain.partitions import TIME_KINDS, kind
+from opendataflow.domain.partitions.scheme import TIME_KINDS, kind
 from opendataflow.operations.blockers import Root, find_blockers, next_step
 from opendataflow.project.address import Address
 from opendataflow.server.jobs.facts import dataids_of

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Path, Query
 from pydantic import BaseModel
 from starlette.responses import Response, StreamingResponse
 
-from opendataflow.domain.run import RunStatus
+from opendataflow.domain.runs.run import RunStatus
 from opendataflow.server.access import Viewer
 from opendataflow.server.context import Context, Ctx
 from opendataflow.server.problems import NotThere

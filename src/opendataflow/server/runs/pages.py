@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from opendataflow.domain.run import RunStatus
+from opendataflow.domain.runs.run import RunStatus
 from opendataflow.errors import UsageError
 from opendataflow.project.address import Address
 from opendataflow.server.access import Viewer

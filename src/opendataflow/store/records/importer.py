@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import psycopg
 
 from opendataflow.domain.chunk import Manifest
-from opendataflow.domain.partitions import natural_key
+from opendataflow.domain.partitions.scheme import natural_key
 from opendataflow.errors import ConfigurationError, Refused, StoreUnavailable, UsageError
 from opendataflow.store.base import without_password
 from opendataflow.store.claims import LoopStore

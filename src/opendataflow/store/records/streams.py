@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from opendataflow.domain.job import Job, JobStatus
-from opendataflow.domain.questions import CODES, Question
+from opendataflow.domain.runs.questions import CODES, Question
 from opendataflow.domain.streams import Settings, batch_id, batch_range, get_settings, not_a_stream, read_settings
 from opendataflow.errors import Refused, UsageError
 from opendataflow.store.claims import LoopStore, Transaction

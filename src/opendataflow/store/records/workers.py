@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from opendataflow.domain.job import Job
-from opendataflow.domain.run import Owner
+from opendataflow.domain.runs.run import Owner
 from opendataflow.errors import UsageError
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.rows import Params

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from opendataflow.domain.checks import Finding, printable
+from opendataflow.domain.checks.check import Finding, printable
 from opendataflow.domain.dataset import Dataset
 from opendataflow.store.claims import LoopStore
 

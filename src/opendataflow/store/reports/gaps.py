@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.job import Job
-from opendataflow.domain.partitions import expected_dataids, is_dataid, natural_key
-from opendataflow.domain.refusals import find_refusal
+from opendataflow.domain.partitions.scheme import expected_dataids, is_dataid, natural_key
+from opendataflow.domain.runs.refusals import find_refusal
 from opendataflow.errors import UsageError
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.published import find_dataset, find_producer

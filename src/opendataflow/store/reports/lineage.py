@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from opendataflow.domain.dataset import Dataset
-from opendataflow.domain.graph import Graph, Node
+from opendataflow.domain.lineage.graph import Graph, Node
 from opendataflow.errors import UsageError
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.operations import FILE, Key

@@ -4,7 +4,7 @@ import datetime
 import json
 from typing import Any
 
-from opendataflow.domain.partitions import (
+from opendataflow.domain.partitions.scheme import (
     TIME_KINDS,
     count_expected,
     find_kind,
@@ -71,7 +71,7 @@ def chunks(store: LoopStore, project: str, datasetid: str, partitions: str | Non
     known = {one["dataid"] for one in found}
     gaps: list[str] = []
     if partitions is not None:
-        from opendataflow.domain.partitions import expected_dataids
+        from opendataflow.domain.partitions.scheme import expected_dataids
 
         scheme = json.loads(partitions)
         now = datetime.datetime.fromtimestamp(store.clock(), datetime.UTC)

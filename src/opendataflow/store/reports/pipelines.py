@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from opendataflow.domain.run import Claim
+from opendataflow.domain.runs.run import Claim
 from opendataflow.store.claims import LoopStore
 
 FILE = "pipelines"

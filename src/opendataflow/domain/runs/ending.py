@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from opendataflow.domain.job import JobStatus
-from opendataflow.domain.run import MAX_DEATHS, Claim, Ending, RunStatus
+from opendataflow.domain.runs.run import MAX_DEATHS, Claim, Ending, RunStatus
 
 LONGEST_PAUSE_SECONDS = 3600.0  # between two attempts, unless the job's own first pause is longer
 SPREAD = 0.25  # of a pause, added to it at most

@@ -5,7 +5,7 @@ import re
 from typing import NamedTuple
 
 from opendataflow.domain.job import Limit
-from opendataflow.domain.questions import CODES, Question
+from opendataflow.domain.runs.questions import CODES, Question
 
 _MENDED_BY_PEOPLE = {CODES[one][0]: one for one in (Question.RIGHT, Question.LOCATION, Question.VALID)}
 _CHUNK = re.compile(r"([^/\s]+)/(\S+?)(?:: | changed | has )")  # with which the evidence begins

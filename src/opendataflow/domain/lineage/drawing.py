@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from html import escape
 
-from opendataflow.domain.graph import Graph, Node
+from opendataflow.domain.lineage.graph import Graph, Node
 
 WIDE, HIGH, ACROSS, DOWN, EDGE = 220, 44, 90, 16, 20  # of a box, between boxes, and around them
 CHARACTERS = 30  # that fit into a box

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from opendataflow.domain.partitions import is_dataid
+from opendataflow.domain.partitions.scheme import is_dataid
 
 MARK = "{dataid}"
 

@@ -4,7 +4,7 @@ import datetime
 import re
 from collections.abc import Sequence
 
-from opendataflow.domain.partitions import (
+from opendataflow.domain.partitions.scheme import (
     FULL,
     TIME_KINDS,
     dataids_within,

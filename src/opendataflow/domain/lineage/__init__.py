@@ -1,0 +1,1 @@
+"""Who reads what: the graph of datasets and jobs, and its drawing."""

@@ -1,0 +1,1 @@
+"""Which chunks a dataset has: schemes, maps from one to another, clocks, and where chunks lie."""
