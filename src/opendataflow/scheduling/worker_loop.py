@@ -205,8 +205,7 @@ class SlotsLoop:
     def _settle(self) -> bool:
         now = time.monotonic()
         if self._away is not None and (now < self._try_again_at or self._is_in_a_hurry):
-            if self._is_in_a_hurry:
-                self._keep_what_is_late(self._away)
+            self._keep_what_is_late(self._away)  # here too: leases that cannot be renewed may come first at every turn
             return False
         ends = self._ended_now
         try:
