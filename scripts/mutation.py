@@ -40,15 +40,16 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "src/opendataflow"
 STORE_TESTS = tuple(
     f"tests/store/test_{name}.py"
-    for name in ("claims", "published", "mapped_inputs", "by_hand", "limits", "recovery", "cascade", "counters",
-                 "operations", "schedule_records", "records", "batches", "order", "state_machine")
+    for name in ("claims", "published", "mapped_inputs", "neighbours", "by_hand", "limits", "recovery", "cascade",
+                 "counters", "operations", "schedule_records", "stream_records", "records", "batches", "order",
+                 "state_machine")
 )  # fmt: skip
 SCHEDULING_TESTS = ("tests/scheduling/test_fair_queue.py", "tests/scheduling/test_slots.py")
 # What is mutated, and the tests that should notice: the nearest first. Those that a commit does not have are left out.
 TARGETS: dict[str, tuple[str, tuple[str, ...]]] = {
     "claims": (f"{PACKAGE}/store/claims.py", STORE_TESTS),
     "claims.sql": (f"{PACKAGE}/store/sql/sqlite/claims.sql", STORE_TESTS),
-    "rows": (f"{PACKAGE}/store/rows.py", ("tests/unit/test_questions.py", *STORE_TESTS)),
+    "rows": (f"{PACKAGE}/store/rows.py", ("tests/unit/test_rows.py", "tests/unit/test_questions.py", *STORE_TESTS)),
     "publish": (f"{PACKAGE}/store/published.py", ("tests/store/test_published.py", *STORE_TESTS)),
     "publish.sql": (f"{PACKAGE}/store/sql/sqlite/published.sql", ("tests/store/test_published.py", *STORE_TESTS)),
     "questions": (f"{PACKAGE}/domain/runs/questions.py", ("tests/unit/test_questions.py",)),

@@ -1,5 +1,7 @@
 """SQL is an interface: what operators type is honoured, recorded, and agrees with the table of transitions."""
 
+import contextlib
+import itertools
 import re
 import sqlite3
 from typing import Any
@@ -8,12 +10,14 @@ import psycopg
 import pytest
 from world import World, job
 
+from opendataflow.domain.chunk import ChunkStatus
 from opendataflow.domain.job import JobStatus
-from opendataflow.domain.runs.run import Ending
-from opendataflow.domain.runs.transitions import JOB_TRANSITIONS, JobEvent
-from opendataflow.errors import UsageError
+from opendataflow.domain.runs.run import Claim, Ending
+from opendataflow.domain.runs.transitions import CHUNK_TRANSITIONS, JOB_TRANSITIONS, ChunkEvent, JobEvent
+from opendataflow.errors import Refused, UsageError
 from opendataflow.store import registry
-from opendataflow.store.operations import Key, resubmit
+from opendataflow.store.operations import Key, hold, release, resubmit
+from opendataflow.store.published import take_back
 
 RESUBMIT = "UPDATE job_status SET status = 'RESUBMIT' WHERE dataid = '2025-11-12';"
 DAY = "2025-11-12"
@@ -43,6 +47,100 @@ def bring_to(world: World, status: JobStatus) -> Any:
         return claim
     world.finish(claim, ending)
     return None
+
+
+# The whole table -----------------------------------------------------------------------------------------------------
+def change_of_job(world: World, event: JobEvent, dataid: str, claim: Claim | None) -> None:
+    """Let it happen, or try to."""
+    load, of_row = world.store.get_job("load"), f"WHERE jobid = 'load' AND dataid = '{dataid}'"
+    ending = {
+        JobEvent.COMPLETE: Ending.COMPLETE, JobEvent.FAIL: Ending.ABORTED, JobEvent.GIVE_BACK: Ending.HANDED_BACK,
+    }.get(event)  # fmt: skip
+    with contextlib.suppress(UsageError, *REFUSED):
+        if ending is not None and claim is not None:
+            world.finish(claim, ending)
+        elif event is JobEvent.CLAIM:
+            world.claim("load", dataid)
+        elif event is JobEvent.RETRY:
+            world.pass_time(40)
+            world.store.wake_parked()
+        elif event is JobEvent.RESUBMIT:
+            world.sql(f"UPDATE job_status SET status = 'RESUBMIT' {of_row}")
+        elif event is JobEvent.HOLD:
+            hold(world.store, load, [dataid])
+        elif event is JobEvent.RELEASE:
+            release(world.store, load, [dataid])
+        elif event is JobEvent.ASSERT:
+            world.sql(
+                f"DELETE FROM datastatus WHERE datasetid = 'totals' AND dataid = '{dataid}' AND status <> 'RUNNING'"
+            )
+            world.ready("totals", dataid)
+
+
+def test_what_becomes_of_a_job_is_what_the_table_says_and_nothing_else_happens(world: World) -> None:
+    world.apply(job("load", ["orders"], ["totals"], retries=1, lease=3600.0))
+    for number, (status, event) in enumerate(itertools.product(JobStatus, JobEvent), 1):
+        dataid = str(number)
+        world.ready("orders", dataid)
+        claim = None
+        if status is JobStatus.HOLD:
+            hold(world.store, world.store.get_job("load"), [dataid])
+        elif status is not JobStatus.PENDING:
+            claim = world.must_claim("load", dataid)
+            ending = {
+                JobStatus.COMPLETE: Ending.COMPLETE, JobStatus.FAILED: Ending.FAILED,
+                JobStatus.RESUBMIT: Ending.HANDED_BACK,
+            }.get(status)  # fmt: skip
+            if ending is not None:
+                world.finish(claim, ending)
+                claim = None
+        assert world.status("load", dataid) == status
+        change_of_job(world, event, dataid, claim)
+        after = JOB_TRANSITIONS.get((status, event), status)
+        assert world.status("load", dataid) == after, f"{status} {event}"
+
+
+def change_of_chunk(world: World, event: ChunkEvent, dataid: str, claim: Claim | None) -> None:
+    """Let it happen by the verbs of a store, or try to."""
+    load = world.store.get_job("load")
+    ending = {ChunkEvent.PUBLISH: Ending.COMPLETE, ChunkEvent.FAIL: Ending.FAILED}.get(event)
+    with contextlib.suppress(UsageError, Refused):
+        if ending is not None and claim is not None:
+            world.finish(claim, ending)
+        elif event is ChunkEvent.CLOSE and claim is not None:
+            world.sql(f"UPDATE job_status SET status = 'RESUBMIT' WHERE jobid = 'load' AND dataid = '{dataid}'")
+            world.finish(claim)
+        elif event is ChunkEvent.CLOSE:
+            take_back(world.store, load.outputs[0].dataset, load, [dataid])
+        elif event is ChunkEvent.PRODUCE and claim is None:
+            world.sql(f"UPDATE job_status SET status = 'RESUBMIT' WHERE jobid = 'load' AND dataid = '{dataid}'")
+            world.claim("load", dataid)
+        elif event is ChunkEvent.ASSERT:
+            registry.assert_ready(world.store, load.outputs[0].dataset, dataid, registry.Manifest("/x"))
+
+
+def test_what_becomes_of_a_chunk_is_what_the_table_says_and_nothing_else_happens(world: World) -> None:
+    world.apply(job("load", ["orders"], ["totals"], lease=3600.0))
+    reached = [status for status in ChunkStatus if status is not ChunkStatus.HOLD]  # which only people set
+    for number, (status, event) in enumerate(itertools.product(reached, ChunkEvent), 1):
+        dataid = str(number)
+        world.ready("orders", dataid)
+        claim = None
+        if status is ChunkStatus.PENDING:
+            world.sql(f"INSERT INTO datastatus (datasetid, dataid, status) VALUES ('totals', '{dataid}', 'PENDING')")
+        else:
+            claim = world.must_claim("load", dataid)
+            if status is not ChunkStatus.RUNNING:
+                world.finish(claim, Ending.FAILED if status is ChunkStatus.FAILED else Ending.COMPLETE)
+                claim = None
+            if status is ChunkStatus.RESUBMIT:
+                world.sql(
+                    f"UPDATE datastatus SET status = 'RESUBMIT' WHERE datasetid = 'totals' AND dataid = '{dataid}'"
+                )
+        assert world.chunk("totals", dataid) == status
+        change_of_chunk(world, event, dataid, claim)
+        after = CHUNK_TRANSITIONS.get((status, event), status)
+        assert world.chunk("totals", dataid) == after, f"{status} {event}"
 
 
 # RESUBMIT -----------------------------------------------------------------------------------------------------------

@@ -89,6 +89,19 @@ def test_all_waits_for_every_shard(world: World) -> None:
     assert sound(world)
 
 
+@pytest.mark.parametrize("scheme", [None, {"sequence": "1"}], ids=["no scheme", "an open sequence"])
+def test_all_of_what_nobody_can_foresee_is_what_is_known(world: World, scheme: object) -> None:
+    schemes = {} if scheme is None else {"parts": scheme}
+    applied(world, job("sum", ["parts:all"], ["total"], partitions="none"), **schemes)
+    world.ready("parts", "2", "10", "1")
+    of = world.store.get_job("sum")
+    make_due(world.store, of)
+    candidate = world.store.find_candidate(of, "full")
+    assert candidate is not None
+    assert [one.key.dataid for one in candidate.inputs] == ["1", "2", "10"]
+    assert claimable(world, "sum") == ["full"]
+
+
 def test_mapped_and_same_inputs_are_counted_together(world: World) -> None:
     applied(world, job("load", ["orders", "rates:offset:-1"], ["out"], partitions=DAYS), rates=DAYS, orders=DAYS)
     world.ready("orders", "2025-11-02")

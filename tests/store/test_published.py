@@ -78,6 +78,59 @@ def test_the_latest_is_the_highest_number_or_the_last_day_that_is_ready(world: W
     assert found == {"feed": "10", "days": DAY, "none": None}
 
 
+def test_a_higher_number_that_is_not_ready_is_not_the_latest(world: World) -> None:
+    world.apply(job("make", ["feed"], ["mid"]))
+    world.ready("feed", "9", "10", "11")
+    world.sql("UPDATE datastatus SET status = 'HOLD' WHERE datasetid = 'feed' AND dataid = '11'")
+    latest = find_latest(world.store, find_dataset(world.store, "feed", project="p")[0])
+    assert latest is not None
+    assert (latest.dataid, latest.status) == ("10", ChunkStatus.READY)
+
+
+def test_a_list_shows_a_place_where_there_is_one(world: World) -> None:
+    mid = two_jobs(world)._replace(location="mid/{dataid}.csv", partitions='{"daily": "2025-11-01.."}')
+    claim = world.must_claim("make", DAY)
+    world.finish(claim)
+    published = find_chunk(world.store, mid, DAY)
+    assert published is not None
+    assert published.find_place(mid, root="/r") == f"/data/{claim.runid}", "as it was published"
+    declared = published._replace(location=None)
+    assert declared.find_place(mid, root="/r") == f"/r/mid/{DAY}.csv", "as the template says"
+    by_hand = declared._replace(dataid="../x")
+    assert by_hand.find_place(mid, root="/r") is None, "a dataid that is none of its dataset's"
+    with pytest.raises(UsageError):
+        by_hand.place(mid, root="/r")
+    assert by_hand._replace(location="/elsewhere").find_place(mid, root="/r") == "/elsewhere"
+
+
+def test_the_run_of_a_chunk_is_known_by_its_folder_when_its_record_was_cleaned_away(world: World) -> None:
+    mid = two_jobs(world)
+    rows = {
+        (7, f"/d/mid/dataid={DAY}/_runs/7"): 7,
+        (7, f"/d/mid/dataid={DAY}/_runs/8"): None,
+        (None, f"/d/mid/dataid={DAY}/_runs/None"): None,
+        (7, None): None,
+    }
+    world.sql(f"INSERT INTO datastatus (project, datasetid, dataid, status) VALUES ('p', 'mid', '{DAY}', 'READY')")
+    for (version, location), run in rows.items():
+        place = "NULL" if location is None else f"'{location}'"
+        world.sql(
+            f"UPDATE datastatus SET version = {'NULL' if version is None else version}, location = {place} "
+            f"WHERE datasetid = 'mid' AND dataid = '{DAY}'"
+        )
+        chunk = find_chunk(world.store, mid, DAY)
+        assert chunk is not None
+        assert (chunk.run, chunk.version, chunk.location) == (run, version, location)
+
+
+def test_the_datasets_that_jobs_make_are_known_with_the_kind_of_their_job(world: World) -> None:
+    pipe = job("use", ["mid"], ["out"])._replace(kind="pipeline")
+    world.apply(job("make", ["feed"], ["mid"]), pipe)
+    world.apply(job("make", ["other"], ["theirs"], project="q"), project="q")
+    made = world.store.read("made_datasets", {"project": "p"}, file="published")
+    assert [tuple(row) for row in made] == [("p", "mid", "script"), ("p", "out", "pipeline")]
+
+
 def test_another_projects_dataset_is_named_with_its_project(world: World) -> None:
     world.apply(job("make", ["feed"], ["mid"]))
     world.apply(job("sell", ["goods"], ["sold"], project="shop"), project="shop")
@@ -171,6 +224,27 @@ def test_what_is_being_read_or_made_is_not_taken_back_and_nothing_else_either(wo
         take_back(world.store, mid, make, [DAY, NEXT])
     assert world.dump() == before
     world.finish(making)
+
+
+def test_a_chunk_in_the_making_is_not_taken_back_though_its_jobs_row_is_gone(world: World) -> None:
+    mid = two_jobs(world)
+    make = world.store.get_job("make", project="p")
+    world.sql(
+        "INSERT INTO datastatus (project, datasetid, dataid, status, jobid) "
+        f"VALUES ('p', 'mid', '{DAY}', 'RUNNING', 'make')"
+    )
+    with pytest.raises(Refused, match=f"LOCKED: mid/{DAY} is being made"):
+        take_back(world.store, mid, make, [DAY])
+    assert world.chunk("mid", DAY) == "RUNNING"
+
+
+def test_what_was_never_made_can_be_taken_back_without_harm(world: World) -> None:
+    mid = two_jobs(world)
+    make = world.store.get_job("make", project="p")
+    take_back(world.store, mid, make, [DAY, "2030-01-01"])
+    assert (world.status("make", DAY), world.chunk("mid", DAY)) == ("PENDING", None)
+    assert world.chunk("mid", "2030-01-01") is None
+    assert world.next("make") == DAY
 
 
 def test_a_held_job_stays_held_and_its_chunk_closes(world: World) -> None:

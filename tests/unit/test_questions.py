@@ -5,8 +5,8 @@ import json
 import pytest
 
 from opendataflow.domain.chunk import ChunkKey, ChunkStatus, Input, Output
-from opendataflow.domain.job import Candidate, JobStatus
-from opendataflow.domain.runs.questions import ASSERTED, CODES, Answer, Question, Sight, Verdict, ask
+from opendataflow.domain.job import Candidate, JobStatus, Limit, Pause
+from opendataflow.domain.runs.questions import ASSERTED, CODES, Answer, Items, Question, Sight, Verdict, ask
 from opendataflow.store.rows import verdict_json
 
 ORDERS = ChunkKey("p", "orders", "1")
@@ -24,12 +24,18 @@ def verdict(
     place: Sight = PLACE,
     *,
     concurrency: int | None = None,
+    unmapped: tuple[str, ...] = (),
+    items: Items | None = None,
+    foreign: str = "",
     **changes: object,
 ) -> Verdict:
     candidate = Candidate(
         "load", "1", JobStatus.PENDING, 0, 0, None, None, None, 0, (chunk,), (Output(TOTALS, None, ""),)
     )._replace(**changes)
-    return ask(candidate, sights=(sight,), places=(place,), concurrency=concurrency)
+    return ask(
+        candidate, sights=(sight,), places=(place,), concurrency=concurrency, unmapped=unmapped, items=items,
+        foreign=foreign,
+    )  # fmt: skip
 
 
 def test_five_answers_of_yes_are_a_yes() -> None:
@@ -59,6 +65,25 @@ REFUSALS = {
     "an input that runs": (
         verdict(READY._replace(status=ChunkStatus.RUNNING)), 10, "DATA_NOT_READY",
         "orders/1 is RUNNING by feed since 2025-11-12T00:00:00.000Z, not READY"),
+    "an input that somebody sent and that nobody vouches for": (
+        verdict(READY._replace(status=ChunkStatus.FAILED, producer="")), 10, "DATA_NOT_READY",
+        "orders/1 is FAILED since 2025-11-12T00:00:00.000Z, not READY"),
+    "an input that was rejected": (
+        verdict(READY._replace(status=ChunkStatus.FAILED, problem="2 rows are no numbers")), 10, "DATA_NOT_READY",
+        "orders/1 was rejected: 2 rows are no numbers"),
+    "an input of which no chunk is known": (
+        verdict(unmapped=("rates", "stores")), 10, "DATA_NOT_READY",
+        "no chunk of rates is known to belong to it; no chunk of stores is known to belong to it"),
+    "items that are not in the log": (
+        verdict(items=Items(False, "items 1 to 9 are not on disk")), 10, "DATA_NOT_READY",
+        "items 1 to 9 are not on disk"),
+    "an earlier dataid of a strict job": (
+        verdict(earlier="0"), 11, "WRONG_DATA", "load/0 comes first, its order is strict"),
+    "a later dataid that comes first all the same": (
+        verdict(earlier="2"), 11, "WRONG_DATA", "load/2 comes first, its order is strict"),
+    "an input that cannot be this slot's": (
+        verdict(sight=SEEN._replace(stale="it is older than its day")), 11, "WRONG_DATA",
+        "orders/1: it is older than its day"),
     "an input that changed": (
         verdict(sight=SEEN._replace(fingerprint="f2")), 11, "WRONG_DATA",
         "orders/1 changed after it was published: /data/o"),
@@ -68,6 +93,21 @@ REFUSALS = {
     "an output that cannot be written": (
         verdict(place=Sight("/data/t", "/data is not writable")), 12, "INVALID_PATH",
         "totals/1: /data is not writable"),
+    "a dataid that is none of its scheme": (
+        verdict(foreign="../1 is no day"), 12, "INVALID_PATH", "../1 is no day"),
+    "an input that has not passed its checks": (
+        verdict(READY._replace(validated_at=None), SEEN._replace(has_checks=True)), 13, "NOT_VALIDATED",
+        "orders/1 has checks, but they were not passed on these data"),
+    "a job that is held as a whole": (
+        verdict(pauses=(Pause("load", "carl", None),)), 14, "LOCKED", "load is held by carl"),
+    "everything that is paused": (
+        verdict(pauses=(Pause("", "carl", "T"),)), 14, "LOCKED", "everything is paused by carl until T"),
+    "a limit that was lowered below what runs": (
+        verdict(limits=(Limit("job", "load", 1, 3, "braked by anna: slow"),)), 14, "LOCKED",
+        "3 runs of load are live and its limit is 1, braked by anna: slow"),
+    "a limit of a connection": (
+        verdict(limits=(Limit("job", "load", 9, 1), Limit("connection", "db", 2, 2))), 14, "LOCKED",
+        "2 runs over the connection db are live and its limit is 2"),
     "a job that is held": (verdict(status=JobStatus.HOLD), 14, "LOCKED", "load/1 is on HOLD"),
     "a job that runs": (
         verdict(status=JobStatus.RUNNING, owner="anna", lease_until="T"), 14, "LOCKED",
@@ -109,6 +149,60 @@ def test_all_five_are_asked_and_the_first_no_decides() -> None:
 
 def test_below_its_limit_a_job_is_safe() -> None:
     assert verdict(concurrency=2, running=1).yes
+    assert verdict(limits=(Limit("job", "load", 2, 1), Limit("connection", "db", 2, 1))).yes
+    assert verdict(limits=(), concurrency=1, running=5).yes, "the limits that were looked at are what counts"
+
+
+def test_the_first_of_a_strict_order_has_nothing_before_it() -> None:
+    assert verdict(earlier="1").yes
+
+
+def test_items_that_are_durable_are_evidence() -> None:
+    answers = verdict(items=Items(True, "items 1 to 9 are on disk"))
+    assert answers.yes
+    assert answers.answers[0].evidence.startswith("items 1 to 9 are on disk; orders/1 READY since")
+
+
+def test_every_yes_tells_what_it_rests_on() -> None:
+    assert [answer.evidence for answer in verdict().answers] == [
+        "orders/1 READY since 2025-11-12T00:00:00.000Z",
+        "orders/1 unchanged since it was published",
+        "orders/1 at /data/o; totals/1 goes to /data/t",
+        "orders/1 validated at 2025-11-12T01:00:00.000Z",
+        "nobody else produces or reads its outputs",
+    ]
+
+
+def test_checks_that_were_passed_are_not_asked_for_again_and_those_of_nothing_are_not_missed() -> None:
+    checked = SEEN._replace(has_checks=True)
+    assert verdict(sight=checked).yes
+    absent = verdict(READY._replace(status=None, validated_at=None), checked)
+    assert absent.answers[3].evidence == "not known before orders/1 is READY", "no reason of its own"
+
+
+def test_data_of_which_one_fingerprint_is_not_known_are_asserted() -> None:
+    for chunk, sight in ((READY._replace(fingerprint=None), SEEN), (READY, SEEN._replace(fingerprint=None))):
+        assert verdict(chunk, sight).answers[1] == Answer(Question.RIGHT, True, f"orders/1 {ASSERTED}")
+
+
+def test_a_place_that_is_gone_is_not_also_told_as_changed() -> None:
+    answers = verdict(sight=Sight("/data/o", "/data/o is gone", "changed"))
+    assert answers.answers[1].yes
+    assert answers.exit_code == 12
+
+
+@pytest.mark.parametrize(("count", "told"), [(5, ["4"]), (6, ["… 1 more …", "5"]), (9, ["… 4 more …", "8"])])
+def test_many_chunks_are_told_by_the_first_four_and_the_last(count: int, told: list[str]) -> None:
+    absent = READY._replace(status=None, producer="")
+    inputs = tuple(absent._replace(key=ChunkKey("p", "o", str(number))) for number in range(count))
+    candidate = Candidate("load", "1", JobStatus.PENDING, 0, 0, None, None, None, 0, inputs, ())
+    ready, right, *_ = ask(candidate, sights=(SEEN,) * count, places=(), concurrency=None).answers
+    shown = [*"0123", *told]
+    assert ready.evidence.split("; ") == [f"o/{one} is not there yet" if one.isdigit() else one for one in shown]
+    assert (
+        right.evidence
+        == f"not known before {', '.join(f'o/{one}' if one.isdigit() else one for one in shown)} is READY"
+    )
 
 
 def test_data_known_only_by_its_connection_is_asserted_by_its_producer_visibly() -> None:

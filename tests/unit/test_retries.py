@@ -2,7 +2,14 @@
 
 import pytest
 
-from opendataflow.domain.runs.ending import LONGEST_PAUSE_SECONDS, SPREAD, decide_end, ending_of, retry_pause
+from opendataflow.domain.runs.ending import (
+    LONGEST_PAUSE_SECONDS,
+    SPREAD,
+    decide_end,
+    decide_ends,
+    ending_of,
+    retry_pause,
+)
 from opendataflow.domain.runs.run import Claim, Ending
 
 
@@ -54,3 +61,23 @@ def test_giving_up_says_so_where_there_would_have_been_another_attempt() -> None
     assert "not tried again" in decide_end(claim(), Ending.GIVEN_UP, again=False).note
     assert decide_end(claim(retries=0), Ending.GIVEN_UP, again=False).note == ""
     assert decide_end(claim(), Ending.GIVEN_UP, again=True).status == "RESUBMIT", "a person's word counts more"
+
+
+@pytest.mark.parametrize("ending", [Ending.ABORTED, Ending.GIVEN_UP, Ending.COMPLETE, Ending.HANDED_BACK, Ending.DIED])
+def test_only_a_failure_has_a_pause_before_the_next_attempt(ending: Ending) -> None:
+    assert decide_end(claim(), ending, again=False).retry_in is None
+    assert decide_end(claim(), Ending.FAILED, again=False).retry_in is not None
+
+
+def test_both_possible_ends_are_those_with_and_without_a_persons_word() -> None:
+    for ending in Ending:
+        as_it_is, again = decide_ends(claim(), ending)
+        assert vars(as_it_is) == vars(decide_end(claim(), ending, again=False))
+        assert vars(again) == vars(decide_end(claim(), ending, again=True))
+
+
+def test_an_end_is_explained_by_what_happened_and_what_comes_next() -> None:
+    end = decide_end(claim(runid=0), Ending.FAILED, again=False)
+    assert end.explain("it exited 1") == "it exited 1; attempt 1 of 4, next in 10 s"
+    assert end.explain("") == "attempt 1 of 4, next in 10 s"
+    assert decide_end(claim(), Ending.COMPLETE, again=False).explain("") == ""
