@@ -3,8 +3,9 @@
 import datetime
 import json
 import signal
-import time
+import sys
 
+from support.processes import wait_for
 from support.projects import DATAFLOW, Project
 
 TEXT = """\
@@ -21,6 +22,22 @@ jobs:
   whole: {script: jobs/whole.sh, inputs: [{rates: {map: full}}], outputs: [table]}
 """
 MINUTE = datetime.timedelta(minutes=1)
+# A worker whose clock is ahead by as many seconds as the file says, and that may look at the registry whenever it hears
+# of a change; without one, it looks once in a minute.
+AHEAD = """\
+import time
+from opendataflow.scheduling import maintenance
+from opendataflow.store.open import open_store
+
+def clock():
+    with open("ahead") as file:
+        return time.time() + float(file.read())
+
+open_store.__kwdefaults__["clock"] = clock
+maintenance.REGISTRY_SECONDS = 0.0
+from opendataflow.cli.main import end
+end()
+"""
 
 
 def scheduled(project: Project) -> None:
@@ -73,15 +90,17 @@ def test_a_worker_that_waits_goes_by_a_schedule_that_is_set_meanwhile(sqlite_pro
     project = sqlite_project
     scheduled(project)
     assert project.dataflow("tick").returncode == 0
-    worker = project.start(DATAFLOW, "worker")
+    project.write("ahead", "0")
+    worker = project.start(sys.executable, "-c", AHEAD, "worker")
     try:
-        time.sleep(6.5)  # it looks at the registry at most every five seconds
-        since = datetime.datetime.now(datetime.UTC)
+        wait_for(lambda: project.sql("SELECT is_idle FROM worker") == [(1,)], "it waits")
+        ran = len(lines(project, "slice"))
+        before = datetime.datetime.now(datetime.UTC)
         assert project.dataflow("schedule", "slice", "1m").returncode == 0
-        give_up = time.monotonic() + 100
-        while time.monotonic() < give_up and len(lines(project, "slice")) < 2:
-            time.sleep(0.2)
-        assert lines(project, "slice")[1] == names(since, since + MINUTE)[0]
+        after = datetime.datetime.now(datetime.UTC)
+        project.write("new", "60").rename(project.folder / "ahead")
+        wait_for(lambda: len(lines(project, "slice")) > ran, "the next minute has its run")
+        assert lines(project, "slice")[ran] in {names(moment, moment + MINUTE)[0] for moment in (before, after)}
     finally:
         worker.send_signal(signal.SIGTERM)
         worker.communicate(timeout=60)

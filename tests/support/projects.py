@@ -15,6 +15,22 @@ BIN = Path(sys.executable).parent
 RUNJOB = str(BIN / "RunJob")
 DATAFLOW = str(BIN / "dataflow")
 
+_ENTRIES = {
+    DATAFLOW: "from opendataflow.cli.main import end as main",
+    RUNJOB: "from opendataflow.cli.runjob import main",
+}
+
+
+def with_settings(command: str, *settings: str) -> tuple[str, ...]:
+    """The installed command, with other values in its modules: `execution.supervise.GRACE_SECONDS = 0.3`, for example.
+
+    What takes seconds for people takes a moment here, and what must not happen in between has all the time it needs.
+    """
+    modules = {one.partition("=")[0].strip().rpartition(".")[0] for one in settings}
+    lines = [f"import opendataflow.{name}" for name in sorted(modules)] + [f"opendataflow.{one}" for one in settings]
+    return (sys.executable, "-P", "-c", "\n".join([*lines, _ENTRIES[command], "raise SystemExit(main())"]))
+
+
 SUPERVISING = ("run", "tick", "validate", "worker", "serve", "stream run")
 
 
