@@ -118,6 +118,26 @@ def test_items_that_fail_are_found_by_halves_and_the_others_are_written(spark: S
     assert result["aside"] == []
 
 
+def test_a_batch_sees_no_view_or_setting_of_the_one_before_and_static_sources_are_read_once(
+    spark: SparkSession, world: World
+) -> None:
+    world.accept("a@x", "b@x")
+    world.code(
+        "def run(df, stream=None):\n    spark = stream.sparkSession\n    assert df.sparkSession is spark\n"
+        "    if spark.catalog.tableExists('names') or spark.conf.get('spark.sql.caseSensitive') == 'true':\n"
+        "        raise RuntimeError('seen before')\n"
+        "    df.createTempView('names')\n    stream.createTempView('items')\n"
+        "    spark.conf.set('spark.sql.caseSensitive', 'true')\n"
+        "    return spark.sql('SELECT id, email, name FROM items JOIN names USING (id)')\n"
+    )
+    sources = (world.source("names", "id,name\n0,Ann\n1,Bob\n"),)
+    for runid in (1, 2):
+        spec = world.spec(sources, end=2, runid=runid, inputs_digest="the same")
+        assert run(spark, spec)["error"] is None
+        assert [row["name"] for row in written(spec)] == ["Ann", "Bob"]
+        (world.folder / "names.csv").write_text("id,name\n0,Changed\n1,Changed\n")
+
+
 def test_pandas_gets_one_dict_per_call_and_only_what_is_new_is_written(spark: SparkSession, world: World) -> None:
     world.accept("a", "bad", "c")
     world.code(PANDAS)

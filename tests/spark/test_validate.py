@@ -378,6 +378,20 @@ def test_views_and_settings_of_one_case_are_not_the_next_ones(check: Check) -> N
         assert check(INPUT + OUTPUT + source).details() == [""]
 
 
+def test_what_one_case_leaves_in_the_catalog_or_the_process_is_not_the_next_ones(check: Check) -> None:
+    source = DOUBLE["spark"].replace(
+        "    return",
+        "    import os\n\n    spark = df.sparkSession\n"
+        "    if spark.catalog.tableExists('global_temp.seen') or spark.catalog.tableExists('kept'):\n"
+        "        raise RuntimeError('seen before')\n"
+        "    if 'SEEN' in os.environ or os.getcwd() == '/':\n        raise RuntimeError('it was here before')\n"
+        "    os.environ['SEEN'] = 'yes'\n    os.chdir('/')\n"
+        "    df.createGlobalTempView('seen')\n    df.write.saveAsTable('kept')\n    return",
+    )
+    for _ in range(2):
+        assert check(INPUT + OUTPUT + source).details() == [""]
+
+
 # Streams ----------------------------------------------------------------------------------------------------------
 APPEND = {
     "spark": "def run(df, df2, stream=None):\n    new = stream.select('name')\n    return df.unionByName(new)\n",

@@ -23,6 +23,7 @@ from opendataflow.spark.chunk_environment import chunk_environment
 from opendataflow.spark.connect import is_connect
 from opendataflow.spark.explain import explain, user_traceback
 from opendataflow.spark.files import Written, explain_read_failure, read_chunk, write_chunk
+from opendataflow.spark.leftovers import cache_cleared, nothing_left
 from opendataflow.spark.pandas_engine import run_pandas
 from opendataflow.spark.progress import Progress
 from opendataflow.spark.spec import ChunkSpec
@@ -31,7 +32,6 @@ from opendataflow.spark.stream_batch import Batch, find_failing, read_batch, sta
 from opendataflow.spark.together import Together, can_share
 from opendataflow.spark.transformations import PANDAS, SPARK, Code, apply, engine_of, load_anew, read_code
 
-_CATALOG = "spark.sql.catalogImplementation"
 Result = dict[str, Any]
 Hear = Callable[..., None]
 
@@ -81,9 +81,6 @@ class Task:
 
     def run(self, specs: Sequence[ChunkSpec]) -> Iterator[tuple[ChunkSpec, Result]]:
         """Each run's result, as soon as it is known; an `error` in it is the sentence why there is no chunk."""
-        home = specs[0].home
-        if home not in sys.path:
-            sys.path.append(home)  # last, so that a project's files never replace a library's
         if engine_of(self._codes, specs[0].engine) == PANDAS:
             yield from self._run_pandas(specs)
             return
@@ -98,8 +95,8 @@ class Task:
     # One by one ---------------------------------------------------------------------------------------------------
     def _run_alone(self, spec: ChunkSpec, batch: Batch | None = None) -> Result:
         chunk = self._new_chunk(spec)
-        # Temporary views and settings of one chunk are not the next one's; static sources of a stream stay.
-        spark = self._spark.newSession() if spec.items is None else statics.session(self._spark)
+        # Temporary views and settings of one chunk are not the next one's.
+        spark = self._spark.newSession() if spec.items is None else statics.session(self._spark, spec)
         try:
             with self._surrounded(spark, spec):
                 if spec.items is not None:
@@ -208,9 +205,11 @@ class Task:
             chunk_output(write),
             chunk_environment(spec.environment),
             use_session(spark),
-            _nothing_left(spark),
+            nothing_left(spark),
             Progress(spark, spec, self._hear),
         ):
+            if spec.home not in sys.path:
+                sys.path.append(spec.home)  # last, so that a project's files never replace a library's
             yield
 
     # Several in one Spark job -----------------------------------------------------------------------------------------
@@ -221,7 +220,7 @@ class Task:
         spark = self._spark.newSession()
         together = Together(spark, specs, self._codes)
         try:
-            with self._surrounded(spark, first), together.environment(), _cache_cleared(spark):
+            with self._surrounded(spark, first), together.environment(), cache_cleared(spark):
                 written = together.write(chunk.steps)
         except BaseException as error:  # noqa: BLE001  whatever it was, alone it is told to its own run
             self._end_if_jvm_ended(error, first)
@@ -373,53 +372,4 @@ def _application(spark: SparkSession) -> str | None:
 
 
 def _cleared(spark: SparkSession, spec: ChunkSpec) -> contextlib.AbstractContextManager[None]:
-    return _cache_cleared(spark) if spec.items is None else statics.others_cleared(spark)
-
-
-@contextlib.contextmanager
-def _cache_cleared(spark: SparkSession) -> Iterator[None]:
-    """What a transformation cached is of no use to the next chunk, which would read it in place of its own data."""
-    try:
-        yield
-    finally:
-        if not is_connect(spark):  # a server's cache is not ours alone
-            spark.catalog.clearCache()
-
-
-@contextlib.contextmanager
-def _nothing_left(spark: SparkSession) -> Iterator[None]:
-    """The catalog is one for all sessions: global views and tables of a chunk are not the next one's."""
-    if is_connect(spark):
-        views = set(_global_views(spark))
-        try:
-            yield
-        finally:
-            for name in set(_global_views(spark)) - views:  # those of other clients of the server stay
-                spark.catalog.dropGlobalTempView(name)
-        return
-    shared = spark._jsparkSession.sharedState()
-    shared.globalTempViewManager().clear()  # a thread that an earlier chunk left behind may have made one since
-    # A catalog in memory is this process's own; what lies in another one is not ours to drop.
-    catalog: Any = shared.externalCatalog() if spark.conf.get(_CATALOG) == "in-memory" else None
-    before = _tables(catalog)
-    try:
-        yield
-    finally:
-        shared.globalTempViewManager().clear()
-        for database, tables in _tables(catalog).items():
-            if database not in before:
-                catalog.dropDatabase(database, True, True)
-            for table in tables - before.get(database, tables):
-                catalog.dropTable(database, table, True, True)
-
-
-def _tables(catalog: Any) -> dict[str, set[str]]:
-    """By database, the names of its tables and views."""
-    if catalog is None:
-        return {}
-    names = catalog.listDatabases().mkString("\n").split("\n")
-    return {name: set(filter(None, catalog.listTables(name).mkString("\n").split("\n"))) for name in names}
-
-
-def _global_views(spark: SparkSession) -> list[str]:
-    return [row["viewName"] for row in spark.sql("SHOW VIEWS IN global_temp").collect() if row["namespace"]]
+    return cache_cleared(spark) if spec.items is None else statics.others_cleared(spark)

@@ -35,22 +35,28 @@ _LIBRARIES = tuple(
         *(os.path.dirname(str(package.__file__)) for package in (opendataflow, pyspark)),
     )
 )  # fmt: skip
+_LIBRARY_FOLDERS = ("/site-packages/", "/dist-packages/")  # also of another environment, which a .pth file adds
 _ours = frozenset(sys.modules)  # of this process itself, whoever imported them: no chunk's code has run yet
 
 
-def forget(home: str) -> None:
+def forget(home: str | None = None) -> None:
     """Forget every module that is not a library's, the project's first of all, so that the next import loads it anew.
 
-    A folder without `__init__.py` goes too: it holds the modules that were imported from it.
+    A folder without `__init__.py` goes too: it holds the modules that were imported from it. Without a home, what this
+    process had imported before it ran anybody's code stays.
     """
     compiled = {
         name.partition(".")[0]
         for name, module in list(sys.modules.items())
         if str(getattr(module, "__file__", None)).endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES))
     }
+
+    def is_home(path: str) -> bool:
+        return home is not None and _is_within(path, home)
+
     for name, module in list(sys.modules.items()):
         path = _python_path(module)
-        if path is None or path.startswith(_LIBRARIES) or (name in _ours and not _is_within(path, home)):
+        if path is None or _is_of_library(path) or (name in _ours and not is_home(path)):
             continue
         if name.partition(".")[0] not in compiled:  # a library in C, wherever it lies, cannot be loaded twice
             del sys.modules[name]
@@ -68,6 +74,10 @@ def _python_path(module: object) -> str | None:
     return path if path.endswith((".py", ".pyc")) else None
 
 
+def _is_of_library(path: str) -> bool:
+    return path.startswith(_LIBRARIES) or any(folder in path for folder in _LIBRARY_FOLDERS)
+
+
 @contextlib.contextmanager
 def no_bytecode() -> Iterator[None]:
     """Python trusts a file of bytecode that is as old and as long as the text: within one second, both may change."""
@@ -82,7 +92,7 @@ def send_by_value(home: str) -> None:
     """Let functions of the project's loaded modules go to workers by value."""
     for module in list(sys.modules.values()):
         path = _python_path(module)
-        if path is not None and path.endswith(".py") and _is_within(path, home) and not path.startswith(_LIBRARIES):
+        if path is not None and path.endswith(".py") and _is_within(path, home) and not _is_of_library(path):
             cloudpickle.register_pickle_by_value(module)
 
 

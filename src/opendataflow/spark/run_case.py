@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 from opendataflow.errors import DataflowError
 from opendataflow.spark.active_session import use_session
 from opendataflow.spark.cases import Case
+from opendataflow.spark.chunk_environment import chunk_environment
 from opendataflow.spark.compare import Table, compare, identical
 from opendataflow.spark.expectations import OUTPUT, STREAM, Expectations, read_expectations
 from opendataflow.spark.explain import explain, user_traceback
 from opendataflow.spark.frames import ExampleError, is_pandas, is_spark, pandas_frame, spark_frame, table_of
 from opendataflow.spark.jvm import find_end, find_process, looks_cut_off
+from opendataflow.spark.leftovers import cache_cleared, catalog_restored, process_restored
 from opendataflow.spark.outcome import FAILED, OK, Outcome
 from opendataflow.spark.signature import takes_stream, wrong_result
 from opendataflow.spark.transformations import (
@@ -79,19 +81,26 @@ def _readable(case: Case) -> list[Code]:
 
 @contextlib.contextmanager
 def _surrounded(case: Case, spark: "SparkSession | None") -> "Iterator[SparkSession | None]":
-    """The project's own modules, and a session whose views and settings are this case's alone."""
-    if case.home not in sys.path:
-        sys.path.append(case.home)  # last, so that a project's files never replace a library's
-    if spark is None:
-        yield None
-        return
-    session = spark.newSession()
-    with use_session(session):
-        try:
+    """The project's own modules, and a process and session that see nothing of the cases before."""
+    with chunk_environment({}), process_restored():
+        if case.home not in sys.path:
+            sys.path.append(case.home)  # last, so that a project's files never replace a library's
+        if spark is None:
+            yield None
+            return
+        session = spark.newSession()
+        with use_session(session), _spark_restored(session):
             yield session
-        finally:
-            with contextlib.suppress(Exception):  # the JVM may be gone
-                session.catalog.clearCache()
+
+
+@contextlib.contextmanager
+def _spark_restored(session: "SparkSession") -> Iterator[None]:
+    try:
+        with cache_cleared(session), catalog_restored(session):
+            yield
+    except Exception:
+        if find_end(find_process()) is None:
+            raise  # else the JVM is gone: what the case itself said of that is told
 
 
 def _run(case: Case, code: Code, spark: "SparkSession | None", progress: _Progress) -> Outcome:

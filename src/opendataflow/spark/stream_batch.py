@@ -131,24 +131,23 @@ def _note_path(spec: ChunkSpec) -> str | None:
 
 # Static sources -------------------------------------------------------------------------------------------------------
 class Statics:
-    """The static sources of the stream that this process serves, and the session in which they are kept."""
+    """The static sources of the stream that this process serves, which stay from batch to batch."""
 
     def __init__(self) -> None:
-        self._session: SparkSession | None = None
         self._digest: str | None = None
         self._frames: list[DataFrame] = []
         self._in_cache = 0  # of the frames, those that Spark's cache holds
 
-    def session(self, spark: SparkSession) -> SparkSession:
-        if self._session is None:
-            self._session = spark.newSession()
-        return self._session
+    def session(self, spark: SparkSession, spec: ChunkSpec) -> SparkSession:
+        """A session for one batch: temporary views, functions and settings of another batch are not in it."""
+        session = spark.newSession()
+        _prepare(session, spec)
+        return session
 
     def sources(self, spark: SparkSession, spec: ChunkSpec) -> list[DataFrame]:
         """As they are in the store now; read anew only when one of them has another version."""
         if self._digest != spec.inputs_digest or not spec.inputs_digest:
             self.forget()
-            _prepare(spark, spec)
             room = _room(spark)
             for place in spec.sources:
                 kept = _keep(read_chunk(spark, place), room)
@@ -156,7 +155,7 @@ class Statics:
                 self._in_cache += kept.in_cache
                 self._frames.append(kept.frame)
             self._digest = spec.inputs_digest
-        return self._frames
+        return [_in_session(spark, frame) for frame in self._frames]
 
     def forget(self) -> None:
         frames, self._frames, self._digest, self._in_cache = self._frames, [], None, 0
@@ -177,6 +176,13 @@ class Statics:
 
 
 statics = Statics()
+
+
+def _in_session(spark: SparkSession, frame: DataFrame) -> DataFrame:
+    """The same rows for code that works in this session: it asks a DataFrame for its session, and names views there."""
+    jvm: Any = spark._jvm
+    plan = frame._jdf.queryExecution().analyzed()
+    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
 
 
 def _prepare(spark: SparkSession, spec: ChunkSpec) -> None:
