@@ -35,7 +35,8 @@ CODE = {
         "    conf.set('spark.sql.session.timeZone', 'Asia/Tokyo')\n    return df.withColumn('seen', F.lit(seen))\n"
     ),
     "a module that a function imports on the worker": (
-        "@F.udf('string')\ndef seen(_id):\n    import kept\n\n    kept.LIST.append(1)\n    return str(len(kept.LIST))\n\n\n"
+        "@F.udf('string')\ndef seen(_id):\n    import kept\n\n"
+        "    kept.LIST.append(1)\n    return str(len(kept.LIST))\n\n\n"
         "def run(df):\n    return df.coalesce(1).withColumn('seen', seen('id'))\n"
     ),
     "a module beside the project's that a function imports on the worker": (
