@@ -41,7 +41,7 @@ test: setup ## run the tests: SQLite, PostgreSQL and Spark, all real
 	@$(BIN)/python -m pytest -n 3 --dist worksteal && echo "==> All tests passed."
 
 faults: setup ## kill pipelines at every point that has a name, not only at some (some minutes)
-	@DATAFLOW_EVERY_FAULT=1 $(BIN)/python -m pytest tests/faults tests/acceptance/test_sql_project.py tests/spark/test_warm_runs.py tests/spark/test_clusters.py tests/spark/test_streams.py tests/docs && echo "==> Everything healed."
+	@DATAFLOW_EVERY_FAULT=1 $(BIN)/python -m pytest tests/faults tests/oracle tests/acceptance/test_sql_project.py tests/spark/test_warm_runs.py tests/spark/test_clusters.py tests/spark/test_streams.py tests/docs && echo "==> Everything healed."
 
 chaos: setup ## 20,000 chunks and 100,000 stream items in a storm of kills, stops and restarts; prints its seeds (an hour or so)
 	@$(BIN)/python scripts/chaos.py && $(BIN)/python scripts/chaos.py --streams
