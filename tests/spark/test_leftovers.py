@@ -1,4 +1,4 @@
-"""What the code of one chunk leaves behind, in the process, in Spark or in its Python workers, no other chunk sees."""
+"""What the code of one chunk leaves behind, in the process or in Spark, no other chunk sees."""
 
 import os
 import sys
@@ -33,16 +33,6 @@ CODE = {
     "a setting of the session": (
         "def run(df):\n    conf = df.sparkSession.conf\n    seen = conf.get('spark.sql.session.timeZone')\n"
         "    conf.set('spark.sql.session.timeZone', 'Asia/Tokyo')\n    return df.withColumn('seen', F.lit(seen))\n"
-    ),
-    "a module that a function imports on the worker": (
-        "@F.udf('string')\ndef seen(_id):\n    import kept\n\n"
-        "    kept.LIST.append(1)\n    return str(len(kept.LIST))\n\n\n"
-        "def run(df):\n    return df.coalesce(1).withColumn('seen', seen('id'))\n"
-    ),
-    "a module beside the project's that a function imports on the worker": (
-        "@F.udf('string')\ndef seen(_id):\n    sys.path.append({elsewhere!r})\n    import outside\n\n"
-        "    outside.LIST.append(1)\n    return str(len(outside.LIST))\n\n\n"
-        "def run(df):\n    return df.coalesce(1).withColumn('seen', seen('id'))\n"
     ),
 }
 
@@ -80,14 +70,9 @@ def executors(tmp_path: Path) -> Executors:
 def test_a_chunk_finds_everything_as_the_first_one_did(
     spark: SparkSession, executors: Executors, tmp_path: Path, what: str
 ) -> None:
-    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
-    for path, text in {
-        home / "pipelines/p/step.py": HEAD + CODE[what].replace("{elsewhere!r}", repr(str(elsewhere))),
-        home / "kept.py": "LIST = []\n",
-        elsewhere / "outside.py": "LIST = []\n",
-    }.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    home = tmp_path / "home"
+    (home / "pipelines/p").mkdir(parents=True)
+    (home / "pipelines/p/step.py").write_text(HEAD + CODE[what])
     before = os.getcwd(), list(sys.path)
     first, *others = (produce(spark, executors, spec(home, dataid, n)) for n, dataid in enumerate(DATAIDS, 1))
     assert others == [first, first]

@@ -39,24 +39,19 @@ _LIBRARY_FOLDERS = ("/site-packages/", "/dist-packages/")  # also of another env
 _ours = frozenset(sys.modules)  # of this process itself, whoever imported them: no chunk's code has run yet
 
 
-def forget(home: str | None = None) -> None:
+def forget(home: str) -> None:
     """Forget every module that is not a library's, the project's first of all, so that the next import loads it anew.
 
-    A folder without `__init__.py` goes too: it holds the modules that were imported from it. Without a home, what this
-    process had imported before it ran anybody's code stays.
+    A folder without `__init__.py` goes too: it holds the modules that were imported from it.
     """
     compiled = {
         name.partition(".")[0]
         for name, module in list(sys.modules.items())
         if str(getattr(module, "__file__", None)).endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES))
     }
-
-    def is_home(path: str) -> bool:
-        return home is not None and _is_within(path, home)
-
     for name, module in list(sys.modules.items()):
         path = _python_path(module)
-        if path is None or _is_of_library(path) or (name in _ours and not is_home(path)):
+        if path is None or _is_of_library(path) or (name in _ours and not _is_within(path, home)):
             continue
         if name.partition(".")[0] not in compiled:  # a library in C, wherever it lies, cannot be loaded twice
             del sys.modules[name]

@@ -95,12 +95,15 @@ def _surrounded(case: Case, spark: "SparkSession | None") -> "Iterator[SparkSess
 
 @contextlib.contextmanager
 def _spark_restored(session: "SparkSession") -> Iterator[None]:
+    with contextlib.ExitStack() as restored:
+        restored.enter_context(cache_cleared(session))
+        restored.enter_context(catalog_restored(session))
+        left = restored.pop_all()
     try:
-        with cache_cleared(session), catalog_restored(session):
-            yield
-    except Exception:
-        if find_end(find_process()) is None:
-            raise  # else the JVM is gone: what the case itself said of that is told
+        yield
+    finally:
+        with contextlib.suppress(Exception):  # the JVM may be gone, which the case itself tells
+            left.close()
 
 
 def _run(case: Case, code: Code, spark: "SparkSession | None", progress: _Progress) -> Outcome:

@@ -85,12 +85,7 @@ def _server() -> dict[str, str]:
 
 def _executors() -> dict[str, str]:
     """For executors on other machines, which have an environment of their own."""
-    return {
-        "spark.executorEnv.PYTHONSAFEPATH": "1",
-        # A worker keeps the modules that functions import there, with what an earlier chunk left in them; and what
-        # forgets them on this machine (worker_daemon.py) need not be installed on others.
-        "spark.python.worker.reuse": "false",
-    }
+    return {"spark.executorEnv.PYTHONSAFEPATH": "1"}
 
 
 def _own_jvm(scratch: str, java: str) -> dict[str, str]:
@@ -109,7 +104,6 @@ def _this_machine(scratch: str) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.local.dir": scratch,
-        "spark.python.daemon.module": "opendataflow.spark.worker_daemon",
         # Two hundred are for clusters; AQE joins what is too small.
         "spark.sql.shuffle.partitions": str(4 * cores),
     }
