@@ -1,6 +1,7 @@
 """Several chunks in one Spark job: exactly what each would be alone, or each is produced alone."""
 
 import dataclasses
+import random
 from pathlib import Path
 from typing import Any
 
@@ -311,6 +312,19 @@ def test_without_the_promise_nothing_is_shared(spark: SparkSession, home: Path, 
     together = produce(spark, specs(home, first=100, rowwise=False))
     assert {one["job_runid"] for one in together.values()} == {None}
     assert {dataid: in_order(one["data"]) for dataid, one in together.items()} == by_hand(spark, home)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_value_from_a_file_name_is_found_out_whichever_chunks_are_drawn(
+    spark: SparkSession, home: Path, seed: int
+) -> None:
+    """PySpark's own methods that tell it are watched; behind them is the JVM, where nobody watches."""
+    (home / "pipelines/price/step.py").write_text(
+        HEAD + "def run(df):\n    name = sorted(df._jdf.inputFiles())[0].rpartition('/')[2]\n"
+        "    return df.withColumn('day', F.lit(name))\n"
+    )
+    random.seed(seed)
+    assert_the_same(spark, home, shared=False)
 
 
 def test_a_chunk_without_rows_has_its_types_all_the_same(spark: SparkSession, home: Path) -> None:

@@ -8,7 +8,7 @@ chunks apart (variables of the run, actions inside a transformation, rows that d
 
 Only pipelines whose author promises that they work row by row (`rowwise: true`) come here, and the promise is checked:
 no Spark job may run while the transformations do, in whatever thread; the plan may hold no subquery, cache, checkpoint
-or nested-loop join; and one chunk, drawn at random, must have the same plan when it is planned alone.
+or nested-loop join; and two chunks, drawn at random, must have the same plan when each is planned alone.
 """
 
 import contextlib
@@ -122,12 +122,16 @@ class Together:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _transformed(self, steps: Steps) -> DataFrame:
-        """All chunks as one DataFrame; raise NotShared unless one of them alone has the same plan."""
-        drawn = random.choice(self._specs)  # noqa: S311  no secret
-        with chunk_output(lambda _text: None):  # its own run says it
-            alone = self._apply([drawn], new_steps([(code.name, code.digest) for code in self._codes]))
+        """All chunks as one DataFrame; raise NotShared unless two of them, each alone, have the same plan.
+
+        Two: what the code makes of one file's name may be the same for all chunks and for the one that it came from.
+        """
+        alone = []
+        for drawn in random.sample(self._specs, 2):
+            with chunk_output(lambda _text: None):  # its own run says it
+                alone.append(self._apply([drawn], new_steps([(code.name, code.digest) for code in self._codes])))
         df = self._apply(self._specs, steps)
-        if df.schema != alone.schema or _plan(df) != _plan(alone):
+        if any(df.schema != one.schema or _plan(df) != _plan(one) for one in alone):
             raise NotShared("what a transformation does depends on which files it is given")
         return df
 
