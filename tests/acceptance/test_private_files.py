@@ -90,6 +90,16 @@ def test_a_store_elsewhere_is_private_and_a_folder_that_was_there_is_left_alone(
     assert (mode(tmp_path / "new/state"), mode(shared / "project")) == (0o700, 0o755)
 
 
+def test_events_that_wait_for_a_lineage_backend_are_private(inside: Project) -> None:
+    script = work(inside)
+    with open(inside.folder / "project.yml", "a") as file:
+        file.write('openlineage: {url: "http://127.0.0.1:9/away"}\n')
+    call(inside, DATAFLOW, "apply")
+    call(inside, RUNJOB, script)
+    assert (inside.folder / ".dataflow/openlineage/sender.lock").exists()
+    assert open_to_others(inside.folder / ".dataflow") == []
+
+
 def test_items_of_streams_are_private(inside: Project) -> None:
     inside.write("project.yml", STREAM)
     inside.write("leads.csv", "email\na@x\n")

@@ -194,3 +194,17 @@ def test_other_sources_have_no_folder(tmp_path: Path) -> None:
     assert missing is not None
     assert (missing.feed(), missing.feed(), len(said)) == (0, 0, 1)
     missing.close()
+
+
+def test_a_file_may_have_any_bytes_in_its_name_and_is_taken_once(watched: Watched) -> None:
+    """Names of files that Windows or a mail program made are often no UTF-8."""
+    place = os.fsencode(watched.folder)
+    for name, text in ((b"caf\xe9.csv", "email,age\na@x,1\nb@x,old\n"), (b"\xff\xfe.csv", "no header of ours\n")):
+        with open(os.path.join(place, name), "w") as file:
+            file.write(text)
+    assert watched.take() == 1
+    watched.again()
+    assert watched.take() == 0
+    assert watched.items() == ["a@x"]
+    assert {one["file"] for one in watched.rejected()} == {"caf\\udce9.csv", "\\udcff\\udcfe.csv"}
+    "\n".join([*watched.said, *(str(one) for one in watched.rejected())]).encode()  # any terminal and store takes it

@@ -21,7 +21,7 @@ from opendataflow.domain.chunk import ChunkKey, Manifest
 from opendataflow.domain.job import Candidate, Job
 from opendataflow.domain.partitions.scheme import slot_of
 from opendataflow.domain.runs.run import Claim, Ending, Result
-from opendataflow.private_files import make_folder
+from opendataflow.private_files import make_folder, opener
 from opendataflow.store.claims import LoopStore
 
 PRODUCER = f"https://github.com/opendataflow/opendataflow/tree/v{__version__}"
@@ -254,7 +254,7 @@ def _is_there(handle: int, path: str) -> bool:
 
 def _start_sender(folder: str, url: str) -> "subprocess.Popen[bytes] | None":
     """A process of its own, unless one is at it."""
-    with open(os.path.join(folder, "sender.lock"), "a") as lock:
+    with open(os.path.join(folder, "sender.lock"), "a", opener=opener) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
+from opendataflow.domain.checks.check import printable
 from opendataflow.domain.job import Job
 from opendataflow.domain.streams import FOLDER, get_settings
 from opendataflow.errors import ConfigurationError, DataflowError, UsageError
@@ -162,7 +163,7 @@ class FolderFeed:
             except OSError as error:
                 if isinstance(error, FileNotFoundError):
                     continue  # taken away meanwhile
-                self._tell(f"{os.path.join(self.place, name)} is not taken in: {error.strerror}")
+                self._tell(printable(f"{os.path.join(self.place, name)} is not taken in: {error.strerror}"))
 
     def _new_files(self) -> list[str]:
         """Those that are complete and not as they were when they were taken, the oldest first."""
@@ -178,7 +179,7 @@ class FolderFeed:
                         continue
                     with contextlib.suppress(FileNotFoundError):
                         seen = entry.stat(follow_symlinks=False)
-                        known = self._taken.get(name)
+                        known = self._taken.get(printable(name))
                         is_known = known is not None and (known.size, known.mtime_ns) == (
                             seen.st_size,
                             seen.st_mtime_ns,
@@ -191,11 +192,11 @@ class FolderFeed:
             self._tell(f"the folder {self.place} is not there yet; files are taken in when it is")
         return [name for _, name in sorted(found)]
 
-    def _take(self, name: str) -> Iterator[int]:
-        copy = os.path.join(self._folder, COPY)
+    def _take(self, entry: str) -> Iterator[int]:
+        copy, name = os.path.join(self._folder, COPY), printable(entry)
         known = self._taken.get(name)
         seen: list[Taken] = []
-        yield from self._copy(name, copy, known, seen)
+        yield from self._copy(entry, copy, known, seen)
         if not seen:
             self._has_fresh = True  # it changed while it was copied: the next look
             return
@@ -220,7 +221,7 @@ class FolderFeed:
         """A copy, and the file as it was: once into `found`, and again if it is a taken one with more at its end."""
         path = os.path.join(self.place, name)
         whole, size, last, beginning = hashlib.sha256(), 0, b"", ""
-        with open(path, "rb") as file, open(copy, "wb", opener=opener) as target:
+        with open(path, "rb", opener=_no_link) as file, open(copy, "wb", opener=opener) as target:
             before = os.fstat(file.fileno())
             known_size = known.size if known is not None else 0
             while block := file.read(min(COPIED_AT_ONCE, known_size - size if size < known_size else COPIED_AT_ONCE)):
@@ -267,6 +268,11 @@ class FolderFeed:
         if message not in self._told:
             self._told.add(message)
             self._say(message)
+
+
+def _no_link(path: str, flags: int) -> int:
+    """A file that was looked at may be a link by now: to one that whoever put it there cannot read."""
+    return os.open(path, flags | os.O_NOFOLLOW)
 
 
 def _looks(seen: os.stat_result) -> tuple[int, int, int]:
