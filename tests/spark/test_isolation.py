@@ -217,3 +217,15 @@ def test_a_failure_may_have_any_bytes_in_its_text(project: Project, engine: str)
     told = "ValueError: caf\\xe9.csv\N{REPLACEMENT CHARACTER}\\ud800"
     assert told in done.stderr
     assert told in project.dataflow("why", "session", DAYS[0]).stdout.replace("\n", " ")
+
+
+def test_without_the_promise_chunks_per_job_is_ignored_with_a_line_that_says_why(sqlite_project: Project) -> None:
+    project = sqlite_project
+    three_pipelines(project, settings="chunks_per_job: 6")
+    done = project.dataflow("run", "at_import", "--drain", timeout=180)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr.count("at_import: chunks_per_job is ignored, and the chunks run one by one: it needs") == 1
+    assert "`rowwise: true`" in done.stderr
+    for day in DAYS:
+        assert {row["module"] for row in rows(project, "at_import", day)} == {day}
+    assert project.sql("SELECT count(*) FROM pipeline_run WHERE job_runid IS NOT NULL") == [(0,)]

@@ -64,7 +64,7 @@ class RunLog:
     def __init__(self, path: str, shown: Shown, *, secrets: tuple[str, ...] = ()) -> None:
         self.path = path
         self.shown = shown
-        self._secrets = sorted((s.encode() for s in secrets if len(s) >= MASKED_FROM), key=len, reverse=True)
+        self._secrets = sorted((os.fsencode(s) for s in secrets if len(s) >= MASKED_FROM), key=len, reverse=True)
         self._held = {1: b"", 2: b""}
         self._file: int | None = None
         self._broken = False
