@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 export PYTHONPATH := tests$(if $(PYTHONPATH),:$(PYTHONPATH))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test faults chaos check lint types imports docs reference bench clean lock
+.PHONY: help setup java demo test faults chaos endurance check lint types imports docs reference bench clean lock
 
 help: ## list the targets
 	@echo "OpenDataFlow: make TARGET"
@@ -38,13 +38,16 @@ test: setup ## run the tests: SQLite, PostgreSQL and Spark, all real
 	@sh scripts/for_tests.sh
 	@$(BIN)/python -m compileall -q src tests
 	@$(BIN)/dataflow prepare-spark || echo "==> Going on without: the tests take longer."
-	@$(BIN)/python -m pytest -n 3 --dist worksteal && echo "==> All tests passed."
+	@$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder && echo "==> All tests passed."
 
-faults: setup ## kill pipelines at every point that has a name, not only at some (some minutes)
-	@DATAFLOW_EVERY_FAULT=1 $(BIN)/python -m pytest tests/faults tests/oracle tests/acceptance/test_sql_project.py tests/spark/test_warm_runs.py tests/spark/test_clusters.py tests/spark/test_streams.py tests/docs && echo "==> Everything healed."
+faults: setup ## what the tests leave out for its time: pipelines killed at every point that has a name, each story over both stores (half an hour or more)
+	@DATAFLOW_EVERY_FAULT=1 $(BIN)/python -m pytest tests/faults tests/oracle tests/acceptance tests/docs tests/server/test_api_schema.py $(addprefix tests/spark/test_,warm_runs.py keeper.py isolation.py session.py clusters.py streams.py together.py spark_checks.py sql_read.py sql_write.py sql_load.py files.py endurance.py) && echo "==> Everything healed."
 
 chaos: setup ## 20,000 chunks and 100,000 stream items in a storm of kills, stops and restarts; prints its seeds (an hour or so)
 	@$(BIN)/python scripts/chaos.py && $(BIN)/python scripts/chaos.py --streams
+
+endurance: setup ## 4,000 chunks of four kinds of pipelines through one worker: does anything grow or slow down? (some 20 minutes)
+	@$(BIN)/python scripts/endurance.py
 
 lint: setup
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -9,17 +9,19 @@ import os
 import shutil
 import signal
 import sqlite3
-import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow.parquet
 
 from measure import pair_ratio, show, verdict
+from opendataflow.spark.keeper_client import list_keepers
 from pipelines_plain import SMALL
 from told import Told
 
@@ -29,6 +31,7 @@ SLUG = "clean_flights"
 BATCH = 50
 PATIENCE_SECONDS = 600.0
 LOOP, WARM, BATCHED = "a loop by hand", "warm", f"{BATCH} chunks in one job"
+LOOP_4, WARM_4 = "the loop with four threads", "warm, four at a time"
 
 
 class Copy:
@@ -48,13 +51,7 @@ class Copy:
             self.dataflow("ready", name, "full")
 
     def dataflow(self, *argv: str) -> float:
-        """One command; its seconds."""
-        start = time.perf_counter()
-        done = subprocess.run(
-            [str(BIN / "dataflow"), *argv], cwd=self.folder, env=_environment(), capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-        return time.perf_counter() - start
+        return dataflow(self.folder, *argv)
 
     def deliver(self, days: list[str]) -> None:
         """The files of these days are there, checked and READY."""
@@ -81,14 +78,24 @@ class Copy:
         return _rows(run)
 
 
+def dataflow(folder: Path, *argv: str) -> float:
+    """One command; its seconds."""
+    start = time.perf_counter()
+    done = subprocess.run(
+        [str(BIN / "dataflow"), *argv], cwd=folder, env=_environment(), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return time.perf_counter() - start
+
+
 class Warm:
     """`dataflow run --drain --wait`, which waits for the next block of days between them."""
 
-    def __init__(self, copy: Copy) -> None:
+    def __init__(self, copy: Copy, *more: str) -> None:
         self.copy = copy
         self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed with the process
         copy.dataflow("hold", SLUG)
-        command = [str(BIN / "dataflow"), "run", SLUG, "--drain", "--wait", "3600"]
+        command = [str(BIN / "dataflow"), "run", SLUG, "--drain", "--wait", "3600", *more]
         self._process = subprocess.Popen(
             command, cwd=copy.folder, env=_environment(), stdout=self._said, stderr=subprocess.STDOUT
         )
@@ -115,11 +122,11 @@ class Warm:
 class Loop:
     """The hand-written alternative, in a process of its own."""
 
-    def __init__(self, told: Told) -> None:
-        self._told = told
+    def __init__(self, told: Told, *, threads: int) -> None:
+        self._told, self._threads = told, threads
 
     def block(self, days: list[str]) -> float:
-        return float(self._told.ask(days=days)["seconds"]) / len(days)
+        return float(self._told.ask(days=days, threads=self._threads)["seconds"]) / len(days)
 
 
 def small_chunks(home: Path, folder: Path, *, rounds: int, warm_up: int, days: int, processes: int) -> bool:
@@ -133,29 +140,95 @@ def small_chunks(home: Path, folder: Path, *, rounds: int, warm_up: int, days: i
     print("Daily chunks of flights, per chunk:")
     apart = Copy(home, data, folder / "apart")
     apart.deliver(year[:processes])
-    alone = [apart.dataflow("run", SLUG, "--dataid", day) for day in year[:processes]]
-    show("a process for each", alone)
+    days_left = iter(year)
+    cold, warm_shell = from_a_shell(
+        apart.dataflow, "run", lambda: ["run", SLUG, "--dataid", next(days_left)], times=processes
+    )
+    cold_check, warm_check = from_a_shell(apart.dataflow, "validate", lambda: ["validate", SLUG], times=processes)
     with ExitStack() as stack:
         ways: dict[str, Warm | Loop] = {}
         by_hand, target = folder / "by_hand", folder / "by_hand_out"
         copy_example(home, by_hand)
         shutil.copytree(data, by_hand / "data")
         target.mkdir()
-        ways[LOOP] = Loop(stack.enter_context(Told(PLAIN, "loop", str(by_hand), str(target))))
-        for name, per_job in ((WARM, 1), (BATCHED, BATCH)):
+        told = stack.enter_context(Told(PLAIN, "loop", str(by_hand), str(target)))
+        ways[LOOP], ways[LOOP_4] = Loop(told, threads=1), Loop(told, threads=4)
+        for name, per_job, more in ((WARM, 1, ()), (WARM_4, 1, ("--slots", "4")), (BATCHED, BATCH, ())):
             one = Copy(home, data, folder / f"copy_{len(ways)}", chunks_per_job=per_job)
-            ways[name] = warm = Warm(one)
+            ways[name] = warm = Warm(one, *more)
             stack.callback(warm.close)
-        found = _measure(ways, year, rounds, warm_up, days)
+        with Memory() as memory:
+            found = _measure(ways, year, rounds, warm_up, days)
         _compare_outputs(ways, target, year[: days * (warm_up + 1)])
-    medians = {name: show(name, values) for name, values in found.items()}
+    for name, values in found.items():
+        show(name, values)
     to_loop = pair_ratio("warm / loop, round by round", found[WARM], found[LOOP])
+    to_loop_4 = pair_ratio("four at a time / four threads", found[WARM_4], found[LOOP_4])
     to_warm = pair_ratio("warm / in one job, round by round", found[WARM], found[BATCHED])
-    to_process = statistics.median(alone) / medians[WARM]
-    kept = verdict("(c) warm, times as fast as a process per chunk", to_process, at_least=10)
-    kept &= verdict("(c) warm / a loop written by hand", to_loop, at_most=1.15)
+    kept = verdict("(c) warm / a loop written by hand", to_loop, at_most=1.8)
+    kept &= verdict("(c) four at a time / the loop with four threads", to_loop_4, at_most=1.3)
     kept &= verdict(f"(c) {BATCH} chunks per job, times as fast as warm", to_warm, at_least=4)
+    kept &= verdict("(c) `dataflow run` from a shell, warm / cold", warm_shell / cold, at_most=0.2)
+    kept &= verdict("(c) `dataflow validate`, warm / cold", warm_check / cold_check, at_most=0.2)
+    memory.show()
     return kept
+
+
+def from_a_shell(
+    command: Callable[..., float], name: str, argv: Callable[[], list[str]], *, times: int
+) -> tuple[float, float]:
+    """Seconds of a command: where no driver runs, and where one does."""
+    found: dict[str, list[float]] = {"cold": [], "warm": []}
+    for number in range(times):
+        is_cold = number % 2 == 0
+        if is_cold:
+            command("spark", "stop", "--force")
+        words = argv()
+        found["cold" if is_cold else "warm"].append(command(*words))
+    return show(f"{name} from a shell, cold", found["cold"]), show(f"{name} from a shell, warm", found["warm"])
+
+
+class Memory:
+    """Watches the drivers of this user: the proportional memory of four processes of chunks, and of their JVM."""
+
+    def __init__(self) -> None:
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._seen: list[tuple[int, int]] = []  # of the four together, and of the JVM
+
+    def __enter__(self) -> "Memory":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.5):
+            for keeper in list_keepers():
+                runs = [run["pid"] for run in keeper.get("runs", ())]
+                if len(runs) == 4:
+                    children = [_proportional_bytes(pid) for pid in runs]
+                    if all(children):
+                        self._seen.append((sum(children), _proportional_bytes(keeper["jvm_pid"])))
+
+    def show(self) -> None:
+        if not self._seen:
+            print("  memory: four processes were never seen at once")
+            return
+        children, jvm = zip(*self._seen, strict=True)
+        show("four processes of chunks, each, PSS", [one / 4 for one in children], unit="MB", scale=1e-6)
+        show("the JVM beside them, PSS", list(jvm), unit="MB", scale=1e-6)
+
+
+def _proportional_bytes(pid: int) -> int:
+    """What the process has for itself, and its part of what it shares; 0 when it has ended."""
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Pss:")), 0)
 
 
 def _measure(

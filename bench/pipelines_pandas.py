@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from measure import pair_ratio, show
+from measure import pair_ratio, show, verdict
+from pipelines_chunks import dataflow, from_a_shell
 from pipelines_plain import CLEAN_LEADS, serve
 from told import Told
 
@@ -24,7 +25,8 @@ PLAIN, OURS = "plain pandas", "pandas engine"
 HERE = Path(__file__).resolve()
 
 
-def pandas_engine(home: Path, folder: Path, *, sizes: list[int], times: int) -> None:
+def pandas_engine(home: Path, folder: Path, *, sizes: list[int], times: int, processes: int) -> bool:
+    kept = one_row(home, folder / "leads_1", times=processes)
     for size in sizes:
         project = folder / f"leads_{size}"
         shutil.copytree(home, project, ignore=shutil.ignore_patterns("output", ".dataflow"))
@@ -49,6 +51,23 @@ def pandas_engine(home: Path, folder: Path, *, sizes: list[int], times: int) -> 
             print(
                 f"  peak memory, {name:<28} {', '.join(f'{key} {value / 1e6:.0f} MB' for key, value in peak.items())}"
             )
+    return kept
+
+
+def one_row(home: Path, project: Path, *, times: int) -> bool:
+    """`dataflow run` of a project with one lead, from a shell: where no driver runs, and where one does."""
+    shutil.copytree(home, project, ignore=shutil.ignore_patterns("output", ".dataflow"))
+    make_leads(project / "sources" / "leads.csv", 2)  # the first has no address
+    dataflow(project, "apply")
+
+    def argv() -> list[str]:
+        if (project / "output").exists():
+            dataflow(project, "resubmit", SLUG, DATAID)
+        return ["run", SLUG]
+
+    print("(d) one lead:")
+    cold, warm = from_a_shell(lambda *words: dataflow(project, *words), "run", argv, times=times)
+    return verdict("(d) `dataflow run` of one row in pandas, warm / cold", warm / cold, at_most=0.2)
 
 
 def make_leads(path: Path, count: int) -> None:

@@ -13,6 +13,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -84,8 +85,8 @@ def flights_loop(home: Path, target: Path) -> Callable[[dict[str, Any]], None]:
             fsync(path)
 
     def days(order: dict[str, Any]) -> None:
-        for day in order["days"]:
-            one_day(day)
+        with ThreadPoolExecutor(order.get("threads", 1)) as pool:
+            list(pool.map(one_day, order["days"]))
 
     return days
 

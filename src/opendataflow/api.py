@@ -19,6 +19,7 @@ from opendataflow.domain.variables import STORE
 from opendataflow.errors import ConfigurationError, Refused, UsageError
 from opendataflow.project.address import Address, absolute_store, find_project_folder, get_address
 from opendataflow.project.variables import expand
+from opendataflow.storage.files import find_inside, is_local
 from opendataflow.store.claims import LoopStore
 
 if TYPE_CHECKING:
@@ -245,6 +246,11 @@ def _source(found: "Published", dataset: Dataset, root: str, *, has_pipeline: bo
     if not is_below(place, root):
         told = f"{name}: {place} is not below {root}, the root of this environment"
         raise Refused(told, exit_code=CODES[Question.LOCATION][1])
+    if is_local(place) and os.path.lexists(place):
+        try:
+            find_inside(place, root=root, told=name)
+        except OSError as error:
+            raise UsageError(f"{name}: {place}: {error.strerror}") from error
     is_own = has_pipeline and found.run is not None and found.schema is not None
     schema = json.loads(found.schema or "{}") if is_own else None
     return Source(dataid=found.dataid, location=place, schema=schema)

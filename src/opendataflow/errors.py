@@ -13,6 +13,10 @@ DataflowError                     exit
 Every message says what is, and ends with the next step where there is one.
 """
 
+TYPE_CHECKING = False  # without importing typing for it
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 
 class DataflowError(Exception):
     """Anything OpenDataFlow can explain; `exit_code` is what a command ends with."""
@@ -50,3 +54,14 @@ class StoreUnavailable(DataflowError):
 
 class JobFailed(DataflowError):
     exit_code = 1
+
+
+def find_no_text(arguments: "Iterable[str]") -> UsageError | None:
+    """The error of an argument whose bytes are not valid UTF-8. No name and no dataid in a store has such bytes."""
+    for one in arguments:
+        try:
+            one.encode()
+        except UnicodeEncodeError:
+            shown = one.encode("utf-8", "backslashreplace").decode()
+            return UsageError(f"{shown} is not valid UTF-8, and names no job, dataset or dataid")
+    return None

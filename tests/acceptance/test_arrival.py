@@ -466,11 +466,9 @@ def test_ten_thousand_files_are_scanned_without_asking_for_each(sqlite_project: 
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10000) "
         "INSERT INTO datastatus (project, datasetid, dataid, status) SELECT 'simple', 'feed', i, 'READY' FROM n"
     )
-    started = time.monotonic()
     code, told, summary = scan(project)
     assert (code, told) == (0, [])
     assert "10000 READY already" in summary
-    assert time.monotonic() - started < 30
 
 
 # By hand --------------------------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def test_a_store_that_is_not_there_or_does_not_answer_completes_to_nothing(sqlit
     begun = time.monotonic()
     silent = "postgresql://192.0.2.1:5432/none"  # an address that nobody has
     assert completed(sqlite_project, "dataflow run ", DATAFLOW_STORE=silent) == []
-    assert time.monotonic() - begun < 20  # a second, and Python's start on a busy machine
+    assert time.monotonic() - begun < 60, "nobody waits for such an address until the network gives up"
 
 
 # Colours --------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from support.projects import Project
+from opendataflow.errors import Refused
+from support.projects import RUNJOB, Project
 
 SECRET = "a-secret-of-somebody-else"
 FEEDS = """
@@ -90,6 +91,30 @@ def test_no_job_runs_on_a_dataid_that_its_data_cannot_have(feeds: Project, job: 
         assert (done.returncode, "has no dataid" in done.stderr) == (2, True), (command, done.stderr)
     assert state(feeds) == before
     assert not (feeds.folder / "ran").exists()
+
+
+def test_bytes_that_are_no_text_name_nothing(feeds: Project) -> None:
+    """A shell gives any bytes; a store has text."""
+    dataid = os.fsdecode(b"caf\xe9")
+    for argv in (
+        *([command, "--", "free", dataid] for command in ("preview", "checks", "lineage", "impact", "status")),
+        ["source", "sample", "free", dataid], ["run", "note", "--dataid", dataid], ["plan", "note", dataid],
+        *([command, "--", "note", dataid] for command in ("env", "resubmit", "hold", "why", "logs", "runs", "force")),
+    ):  # fmt: skip
+        done = feeds.dataflow(*argv)
+        assert (done.returncode, done.stderr) == (
+            2, "dataflow: caf\\udce9 is not valid UTF-8, and names no job, dataset or dataid\n",
+        ), argv  # fmt: skip
+    done = feeds.run(RUNJOB, "--dataid", dataid, feeds.folder / "note.sh")
+    assert (done.returncode, "RunJob: caf\\udce9 is not valid UTF-8" in done.stderr) == (2, True), done.stderr
+
+
+def test_a_script_gets_bytes_that_are_no_text_as_they_are(feeds: Project) -> None:
+    feeds.script("copy.sh", 'printf "%s" "$1" > got; echo made > "$copied_location"')
+    assert feeds.dataflow("ready", "daily", DAY).returncode == 0
+    done = feeds.run(RUNJOB, feeds.folder / "copy.sh", os.fsdecode(b"caf\xe9"))
+    assert done.returncode == 0, done.stderr
+    assert (feeds.folder / "got").read_bytes() == b"caf\xe9"
 
 
 def test_ready_takes_no_such_dataid_with_a_place_of_its_own_either(feeds: Project) -> None:
@@ -202,6 +227,27 @@ def test_a_link_out_of_the_root_is_not_read(linked: Project) -> None:
         done = linked.dataflow(*command, "free", "link")
         assert (done.returncode, "not below the environment's root" in done.stderr) == (12, True), done.stderr
         assert SECRET not in done.stdout + done.stderr
+
+
+def test_a_row_by_hand_of_a_link_out_of_the_root_is_not_run(linked: Project) -> None:
+    row(linked, "free", "link")
+    linked.script("note.sh", 'touch ran; cat "$free_location"/* "$free_location" > "$noted_location"')
+    done = linked.dataflow("run", "note", "--drain")
+    assert "INVALID_PATH" in done.stderr
+    assert "which is not below the environment's root" in done.stderr
+    assert not (linked.folder / "ran").exists()
+    assert linked.sql("SELECT count(*) FROM run") == [(0,)]
+    for name in ("noted", "_runs"):
+        assert not (linked.folder / "data" / name / "link").exists()
+
+
+def test_a_notebook_reads_no_link_out_of_the_root(linked: Project) -> None:
+    from opendataflow import Project as Notebook
+
+    row(linked, "free", "link")
+    with pytest.raises(Refused, match="is not below the environment's root") as refused:
+        Notebook(str(linked.folder), store=linked.store).read(object(), "free")  # type: ignore[arg-type]  # Spark is not asked
+    assert refused.value.exit_code == 12
 
 
 def test_links_inside_the_root_and_a_root_that_is_a_link_are_read(feeds: Project, tmp_path: Path) -> None:

@@ -35,8 +35,8 @@ def processes_in(folder: Path) -> list[str]:
 
 
 def test_a_fortnight_of_flights_goes_through_the_outage_and_adds_up(tmp_path: Path) -> None:
-    demo = start_demo(tmp_path)
-    said, _ = demo.communicate(timeout=280)
+    with start_demo(tmp_path) as demo:
+        said, _ = demo.communicate(timeout=280)
     assert demo.returncode == 0, said[-3000:]
     flat = " ".join(said.split())  # its lines are broken where a terminal's would be
     assert re.search(r"rejected NOT_VALIDATED: .{1,600}rejected WRONG_DATA", flat), said
@@ -50,13 +50,13 @@ def test_a_fortnight_of_flights_goes_through_the_outage_and_adds_up(tmp_path: Pa
 
 def test_an_interrupted_demo_leaves_nothing_running_and_begins_anew(tmp_path: Path) -> None:
     for end, code in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
-        demo = start_demo(tmp_path)
-        assert demo.stdout is not None
-        for line in demo.stdout:
-            if line.startswith("3. A worker"):
-                break
-        wait_for(lambda: any("worker" in one for one in processes_in(tmp_path)), "the worker runs")
-        demo.send_signal(end)
-        said, _ = demo.communicate(timeout=60)
+        with start_demo(tmp_path) as demo:
+            assert demo.stdout is not None
+            for line in demo.stdout:
+                if line.startswith("3. A worker"):
+                    break
+            wait_for(lambda: any("worker" in one for one in processes_in(tmp_path)), "the worker runs")
+            demo.send_signal(end)
+            said, _ = demo.communicate(timeout=60)
         assert demo.returncode == code, said
         wait_for(lambda: not processes_in(tmp_path), f"nothing is left running after {end.name}")

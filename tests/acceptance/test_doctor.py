@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from support import projects
 from support.chain import CHAIN, WAITS, made_chain
 from support.jobs import lines, one_job
@@ -16,6 +18,7 @@ def states(project: Project, **env: str) -> tuple[int, dict[str, str], str]:
     return done.returncode, {one["check"]: one["state"] for one in json.loads(done.stdout)}, done.stdout
 
 
+@pytest.mark.both_stores
 def test_the_doctor_finds_nothing_wrong_with_a_sound_project(project: Project) -> None:
     chain = made_chain(project)
     code, found, said = states(chain)

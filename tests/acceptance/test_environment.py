@@ -3,6 +3,8 @@
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from support.jobs import end_of, lines, one_job, runs, start_and_wait_for
 from support.processes import command_lines, wait_for
 from support.projects import RUNJOB, Project
@@ -167,6 +169,7 @@ def test_the_passkey_does_not_reach_the_script_however_it_was_given(sqlite_proje
         assert not any(PASSKEY in value for value in got.values())
 
 
+@pytest.mark.both_stores
 def test_neither_the_stores_address_nor_tokens_reach_the_script(project: Project) -> None:
     script = one_job(project, 'env -0 > "$PWD/seen"')
     given = dict.fromkeys(("DATAFLOW_GIT_TOKEN", "DATAFLOW_STREAM_TOKEN", "DATAFLOW_HOOK_SECRET", "PASSKEY"), PASSKEY)

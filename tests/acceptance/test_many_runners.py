@@ -2,12 +2,15 @@
 
 from collections import Counter
 
+import pytest
+
 from support.jobs import ends_of, job_status, lines, one_job, processes_of, publishes, runs
 from support.projects import RUNJOB, Project
 
 CHUNKS = [str(number) for number in range(1, 501)]
 
 
+@pytest.mark.both_stores
 def test_eight_runners_make_each_of_500_chunks_exactly_once(project: Project) -> None:
     script = one_job(project, 'echo "$dataid" >> journal', partitions="{shards: 1..500}")
     runners = [project.start(RUNJOB, "--drain", script) for _ in range(8)]
@@ -26,6 +29,7 @@ def test_eight_runners_make_each_of_500_chunks_exactly_once(project: Project) ->
     assert sound.returncode == 0, sound.stderr
 
 
+@pytest.mark.both_stores
 def test_a_concurrency_limit_holds_over_many_runners(project: Project) -> None:
     script = one_job(
         project,

@@ -99,6 +99,7 @@ def test_without_arguments_it_exits_2_and_says_how_it_is_called(sqlite_project: 
     assert bare.stdout == ""
 
 
+@pytest.mark.both_stores
 def test_a_killed_wrapper_takes_its_child_along_and_the_next_call_heals_it(project: Project) -> None:
     script = one_job(
         project,
@@ -120,6 +121,7 @@ def test_a_killed_wrapper_takes_its_child_along_and_the_next_call_heals_it(proje
     assert runs(project, "status, attempt") == [("LOST", 1), ("COMPLETE", 1)], "no attempt is used up"
 
 
+@pytest.mark.both_stores
 def test_resubmit_by_sql_is_not_blocked_by_the_lock_of_a_dead_run(project: Project) -> None:
     base, left, _ = fan_out(project)
     assert project.runjob(base).returncode == 0
@@ -177,6 +179,7 @@ REFUSE_END = {
 }
 
 
+@pytest.mark.both_stores
 def test_the_end_of_a_run_is_one_transaction_all_of_it_or_nothing(project: Project) -> None:
     script = one_job(project, "")
     project.sql(REFUSE_END["sqlite" if project.store.startswith("sqlite") else "postgres"])
@@ -192,6 +195,7 @@ def test_the_end_of_a_run_is_one_transaction_all_of_it_or_nothing(project: Proje
     assert publishes(project, "out") == {"1": 1}
 
 
+@pytest.mark.both_stores
 def test_nobody_ever_sees_a_job_and_its_output_disagree(project: Project) -> None:
     script = one_job(project, "", partitions="{shards: 1..30}")
     seen: list[tuple[str, ...]] = []
@@ -376,6 +380,7 @@ def test_a_dataid_of_which_only_one_input_is_ready_does_not_run(project: Project
     assert lines(project.folder / "ran") == ["3"]
 
 
+@pytest.mark.both_stores
 def test_the_open_transaction_of_a_reader_does_not_delay_a_claim(project: Project) -> None:
     script = one_job(project, "", partitions="{shards: 1..3}")
     look = "SELECT (SELECT count(*) FROM job_status), (SELECT count(*) FROM datastatus), (SELECT count(*) FROM store)"
@@ -399,6 +404,7 @@ def test_the_open_transaction_of_a_reader_does_not_delay_a_claim(project: Projec
     assert set(job_status(project).values()) == {"COMPLETE"}
 
 
+@pytest.mark.both_stores
 def test_two_runners_never_run_a_chunk_twice_and_never_see_locked(project: Project) -> None:
     script = one_job(project, 'echo "$dataid" >> journal', partitions="{shards: 1..40}")
     runners = [project.start(RUNJOB, "--drain", script) for _ in range(2)]

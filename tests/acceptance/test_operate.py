@@ -161,6 +161,7 @@ def test_env_shows_what_a_run_would_get_without_a_passkey(chain: Project) -> Non
     assert (refused.returncode, "has no dataid '99'" in refused.stderr) == (2, True)
 
 
+@pytest.mark.both_stores
 def test_looking_never_waits_for_a_lock_and_so_never_delays_a_claim(chain: Project) -> None:
     (chain.folder / "broken.first.2").touch()
     drain(chain, "first")

@@ -75,6 +75,7 @@ def assert_all_was_made_once_and_in_order(project: Project, since: int) -> None:
         assert made == f"raw {day}\nstep1\nstep2\nstep3\nstep4\nstep5\n"
 
 
+@pytest.mark.both_stores
 def test_100_failed_jobs_are_healed_by_one_statement_and_the_usual_calls(project: Project, scripts: list[Path]) -> None:
     break_everything(project, scripts)
     since = heal(project)

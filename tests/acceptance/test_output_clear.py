@@ -75,6 +75,7 @@ def location(project: Project, dataset: str, dataid: str) -> tuple[str, str | No
 
 
 # Taking back ----------------------------------------------------------------------------------------------------------
+@pytest.mark.both_stores
 def test_a_cleared_chunk_is_closed_gone_and_made_again_on_either_store(project: Project) -> None:
     shop = made_shop(project)
     make(shop, "price", DAY, parquet(v=[1]))

@@ -1,9 +1,11 @@
 """State, logs, intake and clones are for their owner alone, whatever the umask; data keeps the umask's mode."""
 
+import contextlib
 import json
 import os
 import sqlite3
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -76,6 +78,60 @@ def test_state_and_logs_are_private_and_data_is_not(inside: Project) -> None:
     assert (mode(ours), mode(ours / "state.db")) == (0o700, 0o600)
     out = inside.folder / "data/out/1.txt"
     assert (mode(out), mode(out.parent)) == (0o644, 0o755)
+
+
+PIPELINE = """\
+name: shop
+environments: {dev: {root: ./data}}
+datasets:
+  orders: {path: "orders/{dataid}.csv", format: csv, partitions: {shards: 1..1}}
+  totals: {path: "totals/{dataid}.csv", format: csv}
+pipelines:
+  - {slug: sum, sources: [orders], destination: totals, transformations: [step]}
+"""
+STEP = """\
+import os
+import time
+
+from pyspark.sql import functions as F
+
+
+def run(df):
+    open("started", "w").close()
+    while not os.path.exists("go"):
+        time.sleep(0.02)
+    return df.withColumn("twice", F.col("a") * 2)
+"""
+
+
+def test_what_a_pipeline_is_told_and_says_is_private(inside: Project) -> None:
+    inside.write("project.yml", PIPELINE)
+    inside.write("pipelines/sum/step.py", STEP)
+    inside.write("data/orders/1.csv", "a\n1\n")
+    call(inside, DATAFLOW, "apply")
+    call(inside, DATAFLOW, "ready", "orders", "1")
+    runner, is_over, seen = inside.start(DATAFLOW, "run", "sum"), threading.Event(), set()
+
+    def look() -> None:
+        """A task and a result are there for a moment only."""
+        while not is_over.is_set():
+            for one in (inside.folder / ".dataflow/runs").glob("*"):
+                with contextlib.suppress(FileNotFoundError):
+                    seen.add((one.suffix, mode(one)))
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        wait_for((inside.folder / "started").exists, "the transformation has started", seconds=60)
+        assert open_to_others(inside.folder / ".dataflow") == []
+    finally:
+        (inside.folder / "go").touch()
+        code, _, err = end_of(runner)
+        is_over.set()
+        looking.join()
+    assert code == 0, err
+    assert {kept for _, kept in seen} == {0o600}
+    assert mode(inside.folder / ".dataflow/runs") == 0o700
 
 
 def test_a_store_elsewhere_is_private_and_a_folder_that_was_there_is_left_alone(tmp_path: Path) -> None:
@@ -165,6 +221,32 @@ def test_the_doctor_closes_everything_and_says_so_once(inside: Project) -> None:
     assert open_to_others(ours) == []
     again = json.loads(call(inside, DATAFLOW, "doctor", "--json"))
     assert [one["state"] for one in again if one["check"] == "private files"] == ["ok"]
+
+
+def test_the_doctor_closes_a_work_folder_of_another_name_and_streams_elsewhere(inside: Project, tmp_path: Path) -> None:
+    """There, only what is known to be ours: the folder may hold other things."""
+    home, streams = tmp_path / "work", tmp_path / "streams"
+    inside.write("project.yml", STREAM)
+    inside.write("leads.csv", "email\na@x\n")
+    call(inside, DATAFLOW, "apply")
+    call(inside, DATAFLOW, "stream", "send", "leads", "leads.csv", DATAFLOW_STREAMS=str(streams))
+    assert list((streams / "shop/leads/log").iterdir())
+    theirs = home / "theirs.txt", streams / "theirs/file.txt"
+    for path in (home / "logs/x/1.log", home / "runs/1.json", *theirs):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    for top in (home, streams):
+        for path in (top, *top.rglob("*")):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+    for project, more in (
+        (inside, {"DATAFLOW_STREAMS": str(streams)}),
+        (Project(tmp_path / "no project.yml", inside.store), {"DATAFLOW_HOME": str(home)}),
+    ):
+        told = json.loads(call(project, DATAFLOW, "doctor", "--json", **more))
+        assert {one["state"] for one in told if one["check"] == "private files"} == {"warning"}
+    assert [*open_to_others(home / "logs"), *open_to_others(home / "runs"), *open_to_others(streams / "shop")] == []
+    assert [mode(path) for path in theirs] == [0o644, 0o644]
+    assert (mode(home), mode(streams)) == (0o755, 0o755)
 
 
 def test_the_doctor_leaves_links_and_what_is_not_ours_alone(inside: Project, tmp_path: Path) -> None:

@@ -3,6 +3,9 @@
 import os
 import time
 
+import pytest
+
+from support.processes import wait_for
 from support.projects import RUNJOB, Project
 
 TEXT = """\
@@ -105,6 +108,7 @@ def test_a_file_that_changed_after_it_was_validated_is_wrong_data(project: Proje
     assert project.runjob("--dataid", DAY, "jobs/load.sh").returncode == 0
 
 
+@pytest.mark.both_stores
 def test_a_running_producer_is_waited_for_and_locks_its_dataid(project: Project) -> None:
     project.apply(TEXT.replace("jobs:\n", "jobs:\n  feed: {script: jobs/feed.sh, outputs: [flights]}\n").replace(
         "    checks: [{rows: {min: 2}}, {not_null: [carrier]}]\n", ""
@@ -113,10 +117,7 @@ def test_a_running_producer_is_waited_for_and_locks_its_dataid(project: Project)
     project.script("jobs/feed.sh", 'touch started; while [ ! -e go ]; do sleep 0.1; done; echo x > "$flights_location"')
     runner = project.start(RUNJOB, "--dataid", DAY, "jobs/feed.sh")
     try:
-        deadline = time.monotonic() + 30
-        while not (project.folder / "started").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_for((project.folder / "started").exists, "the producer runs")
         told = refused(project, "DATA_NOT_READY", 10)
         assert f"flights/{DAY} is RUNNING by feed" in told
         assert f"dataflow why feed {DAY}" in told

@@ -3,10 +3,10 @@
 import collections
 import os
 import signal
-import time
 
 import pytest
 
+from support.processes import wait_for
 from support.projects import RUNJOB, Project
 
 DAY = "2025-11-12"
@@ -49,10 +49,8 @@ def test_one_statement_and_the_usual_ticks_heal_all_jobs(project: Project) -> No
     # Some are interrupted: runner and child die with the machine.
     (project.folder / "slow").touch()
     runners = [project.start(RUNJOB, f"jobs/l0_{number}.sh") for number in range(INTERRUPTED)]
-    deadline = time.monotonic() + 60
-    while project.sql("SELECT count(*) FROM job_status WHERE status = 'RUNNING'") != [(INTERRUPTED,)]:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    running = "SELECT count(*) FROM job_status WHERE status = 'RUNNING'"
+    wait_for(lambda: project.sql(running) == [(INTERRUPTED,)], "they all run", seconds=60)
     for runner in runners:
         os.kill(runner.pid, signal.SIGKILL)
         runner.communicate()

@@ -20,11 +20,7 @@ SHARDS = 200 if "DATAFLOW_EVERY_FAULT" in os.environ else 24  # `make faults`
 ROWS = 40
 PASSWORD, WRITTEN = "s3cr@t/of:mover", "s3cr%40t%2Fof%3Amover"
 SPARK = """\
-spark:
-  master: local[2]
-  conf:
-    spark.driver.extraJavaOptions: -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
-    spark.python.worker.faulthandler.enabled: "false"
+spark: {master: "local[2]"}
 """
 MIGRATION = f"""\
 name: Migration

@@ -2,6 +2,8 @@
 
 import datetime
 
+import pytest
+
 from support.projects import DATAFLOW, RUNJOB, Project
 
 TEXT = """\
@@ -29,6 +31,7 @@ def lines(project: Project, name: str) -> list[str]:
     return (project.folder / f"{name}.log").read_text().split()
 
 
+@pytest.mark.both_stores
 def test_many_ticks_at_once_run_each_slot_once(project: Project) -> None:
     clocks(project)
     before = datetime.datetime.now(datetime.UTC)

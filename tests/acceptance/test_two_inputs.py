@@ -2,6 +2,8 @@
 
 import threading
 
+import pytest
+
 from support.jobs import history, job_status, lines, publishes
 from support.projects import Project
 
@@ -54,6 +56,7 @@ def test_days_run_when_both_feeds_and_the_shared_table_are_there(project: Projec
     assert made == f"orders of {DAYS[0]}\nrates of {DAYS[0]}\ncountries\n"
 
 
+@pytest.mark.both_stores
 def test_no_day_is_forgotten_when_its_two_feeds_arrive_at_the_same_moment(project: Project) -> None:
     project.apply(TWO_FEEDS)
     script = project.script("jobs/price.sh", 'echo "$dataid" >> ran; touch "$priced_location"')

@@ -1,4 +1,7 @@
-"""Signals at every named point of a run: whatever happens there, the usual call heals it and nothing is done twice."""
+"""Signals at every named point of a run: whatever happens there, the usual call heals it and nothing is done twice.
+
+Over SQLite and PostgreSQL by turns, so that each point has both; each signal at each point over both in `make faults`.
+"""
 
 import os
 import signal
@@ -11,6 +14,7 @@ from opendataflow.faults import AFTER_CLAIM, AFTER_PUBLISH, BEFORE_PUBLISH, POIN
 from support.jobs import end_of, history, job_status, lines, one_job, processes_of, publishes, runs, wait_until_gone
 from support.processes import wait_for
 from support.projects import RUNJOB, Project
+from support.stores import by_turns
 
 FEED = """\
 name: Crash points
@@ -76,7 +80,7 @@ def assert_healed(project: Project, script: Path) -> None:
     assert (again.returncode, "caught up" in again.stderr) == (0, True)
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(("point", "store_url"), by_turns(POINTS), indirect=["store_url"])
 def test_after_sigkill_the_usual_call_heals_it(project: Project, script: Path, point: str) -> None:
     at = At(project, script, point)
     at.runner.kill()
@@ -90,7 +94,7 @@ def test_after_sigkill_the_usual_call_heals_it(project: Project, script: Path, p
     assert [status for (status,) in runs(project, "status")] == [*lost, "COMPLETE"]
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(("point", "store_url"), by_turns(POINTS, first=1), indirect=["store_url"])
 def test_sigterm_hands_the_work_back_or_lets_it_be_published(project: Project, script: Path, point: str) -> None:
     at = At(project, script, point)
     at.runner.terminate()
@@ -109,7 +113,7 @@ def test_sigterm_hands_the_work_back_or_lets_it_be_published(project: Project, s
     assert_healed(project, script)
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(("point", "store_url"), by_turns(POINTS), indirect=["store_url"])
 def test_a_runner_stopped_past_its_lease_changes_nothing_when_it_resumes(
     project: Project, script: Path, point: str
 ) -> None:
@@ -162,7 +166,9 @@ def test_what_a_lost_run_left_on_this_host_is_killed_by_the_next_claimant(projec
 
 
 # A drain takes its next dataid in the transaction that publishes the one before ---------------------------------
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
+@pytest.mark.parametrize(
+    ("number", "store_url"), by_turns([signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP]), indirect=["store_url"]
+)
 def test_a_dataid_that_a_drain_took_and_did_not_start_is_healed_too(project: Project, number: int) -> None:
     script = one_job(project, 'echo "$dataid" >> journal', partitions="{shards: 1..3}", settings="lease: 2s")
     marker = project.folder / "marker"

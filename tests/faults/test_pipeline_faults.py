@@ -26,6 +26,8 @@ from support.pipelines import (
     expected,
     find_child,
     find_jvm,
+    find_keeper,
+    find_zygote,
     kill,
     left_behind,
     pipeline,
@@ -56,14 +58,17 @@ def run(df):
 
 # The first of them every time, beside a kill in the midst of a write; all of them by `make faults`.
 POINTS = [
-    ("DATAFLOW_FAULT_POINT", BEFORE_PUBLISH, find_child),
+    ("DATAFLOW_FAULT_POINT", BEFORE_PUBLISH, find_keeper),
     ("DATAFLOW_CHILD_FAULT_POINT", CHILD_WRITTEN, find_jvm),
+    ("DATAFLOW_CHILD_FAULT_POINT", CHILD_WRITTEN, find_keeper),
     ("DATAFLOW_CHILD_FAULT_POINT", CHILD_AUDITED, find_child),
+    ("DATAFLOW_CHILD_FAULT_POINT", CHILD_AUDITED, find_zygote),
     ("DATAFLOW_FAULT_POINT", AFTER_PUBLISH, find_jvm),
 ]
 
 
 @pytest.mark.timeout(600)  # it starts many Sparks
+@pytest.mark.usefixtures("own_driver")
 def test_killed_at_every_point_it_heals_to_what_an_undisturbed_run_makes(sqlite_project: Project) -> None:
     project = pipeline(sqlite_project, chunks=CHUNKS)
     _kill_while_it_writes(project)

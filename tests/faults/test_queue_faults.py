@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -47,7 +46,7 @@ class Worker:
     def stop(self) -> int:
         self.process.send_signal(signal.SIGCONT)
         self.process.terminate()
-        return self.process.wait(30)
+        return self.process.wait(120)
 
 
 Start = Callable[..., Worker]
@@ -199,7 +198,7 @@ def test_an_idle_worker_whose_line_was_dropped_still_does_what_only_time_brings(
     wait_for(lambda: job_status(postgres_project) == {"1": "FAILED"}, "the first attempt has failed")
     wait_for(lambda: postgres_project.sql(idle) == [(1,)], "the worker rests")
     postgres_project.sql(DROP)
-    wait_until_done(postgres_project, 1, seconds=20)
+    wait_until_done(postgres_project, 1, seconds=50)
     assert worker.stop() == 0, worker.said
     assert "the store is back after" in worker.said
 
@@ -212,7 +211,7 @@ def test_a_database_that_goes_away_and_comes_back_is_said_once_each(
     worker = start_worker(project, "worker", "--json")
     wait_until_done(project, 5)
     own_server.halt("immediate")
-    time.sleep(0.5)
+    wait_for(lambda: "nothing is taken" in worker.said, "the worker notices")
     own_server.start_again()
     wait_until_done(project, SHARDS)
     assert worker.stop() == 0, worker.said

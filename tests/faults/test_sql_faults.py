@@ -38,7 +38,8 @@ def target() -> Iterator[Server]:
 def _pipeline(project: Project, write: str) -> Project:
     text = PROJECT.replace(FILES, TABLE.replace("WRITE", write))
     assert "TARGET_URL" in text
-    project.apply(text.format(chunks=CHUNKS, path="", settings=""))
+    # The one that was killed comes before the next one: each is at its point in turn.
+    project.apply(text.format(chunks=CHUNKS, path="", settings="order: strict"))
     project.write(STEP, TWICE)
     for number in range(1, CHUNKS + 1):
         project.write(f"data/orders/{number}.csv", f"order,item,amount\n1,nut,{number}\n2,bolt,{number * 10}\n")

@@ -32,7 +32,8 @@ from support.chaos.streams import run_stream_chaos
 SEED = 0
 # Each death of the query costs the start of another Spark.
 EVERY_FAULT = "DATAFLOW_EVERY_FAULT" in os.environ
-SIZE = dataclasses.replace(SMALL_STREAM, query_kills=5, full_disks=1) if EVERY_FAULT else SMALL_STREAM
+MORE = {"query_kills": 5, "full_disks": 1} if EVERY_FAULT else {"items": 1_200, "server_kills": 3}
+SIZE = dataclasses.replace(SMALL_STREAM, **MORE)
 
 
 @pytest.mark.timeout(600)

@@ -95,8 +95,8 @@ def run(df):
 """,
     "pipelines/kept/view.py": """\
 def run(df):
-    if not df.sparkSession.catalog.tableExists("global_temp.chunk"):
-        df.createOrReplaceGlobalTempView("chunk")
+    if not df.sparkSession.catalog.tableExists("chunk"):
+        df.createOrReplaceTempView("chunk")
     return df
 """,
     "pipelines/kept/priced.py": """\
@@ -111,9 +111,9 @@ from pyspark.sql import functions as F
 
 def run(df):
     spark = df.sparkSession
-    total = spark.table("global_temp.chunk").agg(F.sum("amount").alias("total"))
+    total = spark.table("chunk").agg(F.sum("amount").alias("total"))
     joined = df.crossJoin(total)
-    spark.catalog.dropGlobalTempView("chunk")
+    spark.catalog.dropTempView("chunk")
     return joined
 """,
     "pipelines/most/most.py": MOST,

@@ -1,5 +1,7 @@
 """The slots of a worker: what is begun in them, how it ends, its lease, its retries, and a store that goes away."""
 
+import json
+import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -10,13 +12,14 @@ import pytest
 from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.runs.ending import retry_pause
 from opendataflow.errors import LeaseLost
+from opendataflow.execution.log import RunLog, Shown
 from opendataflow.execution.recover import report_kept
-from opendataflow.execution.supervise import GRACE_SECONDS, Exited, Killed, margin_of
+from opendataflow.execution.supervise import GRACE_SECONDS, START_SECONDS, Exited, Killed, Supervision, margin_of
 from opendataflow.scheduling.worker_loop import AWAY_SECONDS, LOST_SECONDS
 from opendataflow.scheduling.worker_slot import is_quickly_audited
 from opendataflow.store.operations import Key
 from opendataflow.store.records.requests import ask_abort, find_live
-from support.looped import Away, HandGuard, Looped, job
+from support.looped import Away, Clock, HandGuard, Looped, job
 
 Make = Callable[..., Looped]
 LEASE = 60.0
@@ -533,3 +536,34 @@ def test_an_audit_beside_the_loop_keeps_its_slot_until_it_is_done(
     assert made.ended[-1].status == "COMPLETE"
     assert made.running == ["work/2"]
     assert not slot.is_auditing
+
+
+# The time of a child that waits for Spark -----------------------------------------------------------------------------
+def test_only_runs_that_come_first_give_a_waiting_child_more_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr("opendataflow.execution.supervise.time", clock)
+    guard = HandGuard()
+    log = RunLog(str(tmp_path / "log"), Shown(out_fd=-1, err_fd=-1), secrets=())
+    heard: list[dict[str, Any]] = []
+    child = Supervision(
+        guard, log, lease_seconds=60.0, lease_from=clock.now, timeout_seconds=10.0, hear=heard.append
+    )  # fmt: skip
+
+    def says(**message: object) -> float:
+        clock.now += 1.0
+        os.write(guard._answers, json.dumps(message).encode() + b"\n")
+        child.listen()
+        return child.wake_at - clock.now
+
+    child.start([], {}, "/")
+    assert child.wake_at - clock.now == 10 + START_SECONDS
+    assert says(waiting=0) == 10 + START_SECONDS - 1, "a driver that does not answer is nobody's turn"
+    assert says(waiting="many") == 10 + START_SECONDS - 2
+    assert says(waiting=2) == 10 + START_SECONDS
+    assert says(begun=True) == 10
+    assert says(waiting=0) == 9
+    assert len(heard) == 5
+    guard.close()
+    log.close()

@@ -165,8 +165,7 @@ def test_a_session_is_never_one_that_the_browser_came_with(site: Site, anna: Per
     again.get("/login")
     again.cookies[COOKIE] = before
     assert again.submit("/login", username="anna", password=PASSWORD).status == 303
-    time.sleep(1)
-    assert anna.get("/account").status == 303, "a new login ends the one before"
+    wait_for(lambda: anna.get("/account").status == 303, "a new login ends the one before")
 
 
 def test_too_many_failures_are_refused_also_with_the_right_password(site: Site, anna: Person) -> None:
@@ -192,12 +191,11 @@ def test_a_flood_of_logins_leaves_the_pages_answering(site: Site, anna: Person) 
     ]
     for thread in threads:
         thread.start()
-    slowest = 0.0
+    answers = 0
     while any(thread.is_alive() for thread in threads):
-        start = time.perf_counter()
         assert anna.get("/v1/me").status == 200
-        slowest = max(slowest, time.perf_counter() - start)
-    assert slowest < 2.0
+        answers += 1
+    assert answers > 10, "they wait neither for the logins nor behind them"
     site.project.sql("DELETE FROM login_failure")
 
 
@@ -261,7 +259,7 @@ def test_a_reset_link_ends_all_sessions_once_it_is_used(site: Site, anna: Person
     assert again.get("/v1/me").json == {"username": "bob", "role": "viewer", "by": "session"}, "the role stays"
 
 
-def test_a_disabled_account_is_out_within_a_second(site: Site, anna: Person, bob: Person) -> None:
+def test_a_disabled_account_is_out(site: Site, anna: Person, bob: Person) -> None:
     token = Visitor(site.url, token=bob.post("/v1/actions/token-new", {"name": "t"}).json["once"])
     assert token.get("/v1/me").json["by"] == "token"
     assert anna.get("/users").status == 200
@@ -272,10 +270,8 @@ def test_a_disabled_account_is_out_within_a_second(site: Site, anna: Person, bob
     assert token.get("/v1/me").status == 200
     done = site.project.dataflow("user", "disable", "bob")
     assert done.returncode == 0, done.stderr
-    time.sleep(1)
-    assert (token.get("/v1/me").status, Person(site.url).login("bob").status) == (401, 401), (
-        "from elsewhere, in a second"
-    )
+    wait_for(lambda: token.get("/v1/me").status == 401, "it is out, though it was disabled elsewhere")
+    assert Person(site.url).login("bob").status == 401
     assert site.project.dataflow("user", "enable", "bob").returncode == 0
 
 
@@ -350,8 +346,7 @@ def test_the_commands_do_the_same(site: Site, anna: Person) -> None:
     assert one["scope"] == "operator"
     assert made.stdout.strip() not in site.project.dataflow("token", "list").stdout
     assert site.project.dataflow("token", "revoke", str(one["tokenid"])).returncode == 0
-    time.sleep(1)
-    assert token.get("/v1/me").status == 401
+    wait_for(lambda: token.get("/v1/me").status == 401, "the revoked token is refused")
     assert site.project.dataflow("token", "revoke", str(one["tokenid"])).returncode == 2
     assert site.project.dataflow("user", "role", "nobody", "viewer").returncode == 2
     assert site.project.dataflow("user", "role", "anna", "king").returncode == 2

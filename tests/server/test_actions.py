@@ -169,7 +169,7 @@ def test_a_run_is_aborted_from_its_page_within_moments_and_says_by_whom(at_night
         assert "FAILED, aborted by the-operator (web), and not tried again" in page.words
         at_night.script.act("scale", project="shop", job="split", most=0)  # so that nothing follows it
         assert at_night.operator.submit("/actions/abort", run=run, then=f"/runs/{run}").status == 303
-        wait_for(lambda: at_night.status_of("split", "1") == "FAILED", "it has ended", seconds=15)
+        wait_for(lambda: at_night.status_of("split", "1") == "FAILED", "it has ended", seconds=60)
     told = at_night.script.get(f"/v1/runs/{run}").json
     assert (told["status"], told["message"]) == ("FAILED", "aborted by the-operator (web)")
     over = at_night.script.post("/v1/actions/abort", {"run": [run]})

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from support.operated import new_project
 from support.projects import Project
 from support.seeded import Shell
 from support.web import Site, Visitor
@@ -30,13 +31,18 @@ datasets:
 jobs:
   add_up: {script: add_up.sh, inputs: [orders], outputs: [totals]}
 """
+ADD_UP = 'echo "sum" > "$totals_location"; wc -l < "$orders_location" >> "$totals_location"'
 
 
-@pytest.fixture
-def shop(project: Project) -> Project:
-    """Three days arrived, the first two are added up, the third has a wrong line; the others are missing."""
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Three days arrived, the first two are added up, the third has a wrong line; the others are missing.
+
+    One for all tests: each leaves the orders, and the first day of the totals, as they are.
+    """
+    project = new_project(request.param, request, tmp_path_factory)
     project.apply(SHOP)
-    project.script("add_up.sh", 'echo "sum" > "$totals_location"; wc -l < "$orders_location" >> "$totals_location"')
+    project.script("add_up.sh", ADD_UP)
     project.write("orders/2025-11-01.csv", "id,total\n1,2.5\n2,4.5\n")
     project.write("orders/2025-11-02.csv", "id,total\n1,7\n")
     project.write("orders/2025-11-03.csv", "id,total\n1,7\n1,8\n")
@@ -54,7 +60,7 @@ def shop(project: Project) -> Project:
     return project
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def site(shop: Project) -> Iterator[Site]:
     with Site(shop) as found:
         yield found
@@ -119,13 +125,18 @@ def test_first_rows_are_shown_as_text_and_only_of_what_is_ready(shop: Project, s
     assert "not READY" in refused.json["detail"]
     page = visitor.get("/datasets/shop/orders/2025-11-01?rows=20")
     assert "4.5" in page.words
-    (shop.folder / "orders/2025-11-01.csv").write_text("id,total\n1,<b>4</b>\n")
-    page = visitor.get("/datasets/shop/orders/2025-11-01?rows=20")
-    assert "<b>4</b>" not in page.text
-    (shop.folder / "orders/2025-11-01.csv").unlink()
-    page = visitor.get("/datasets/shop/orders/2025-11-01?rows=20")
-    assert page.status == 200
-    assert "No such file" in page.words
+    file = shop.folder / "orders/2025-11-01.csv"
+    before = file.read_text()
+    try:
+        file.write_text("id,total\n1,<b>4</b>\n")
+        page = visitor.get("/datasets/shop/orders/2025-11-01?rows=20")
+        assert "<b>4</b>" not in page.text
+        file.unlink()
+        page = visitor.get("/datasets/shop/orders/2025-11-01?rows=20")
+        assert page.status == 200
+        assert "No such file" in page.words
+    finally:
+        file.write_text(before)
     assert script.get("/v1/datasets/shop/orders/preview/2025-11-01?rows=301").status == 422
 
 
@@ -216,16 +227,19 @@ def test_a_dataset_is_told_with_its_gaps_their_reasons_and_no_secret(shop: Proje
 
 def test_a_chunk_that_failed_names_the_run_that_failed_and_the_one_that_published(shop: Project, site: Site) -> None:
     shop.script("add_up.sh", "exit 3")
-    assert shop.dataflow("resubmit", "add_up", "2025-11-01").returncode == 0
-    assert shop.dataflow("run", "add_up", "2025-11-01").returncode == 1
+    try:
+        assert shop.dataflow("resubmit", "add_up", "2025-11-02").returncode == 0
+        assert shop.dataflow("run", "add_up", "2025-11-02").returncode == 1
+    finally:
+        shop.script("add_up.sh", ADD_UP)
     published, failed = (
-        shop.sql(f"SELECT max(runid) FROM run WHERE dataid = '2025-11-01' AND status = '{status}'")[0][0]
+        shop.sql(f"SELECT max(runid) FROM run WHERE dataid = '2025-11-02' AND status = '{status}'")[0][0]
         for status in ("COMPLETE", "FAILED")
     )
-    page = site.visitor("viewer").get("/datasets/shop/totals/2025-11-01").words
-    assert f"add_up / 2025-11-01 FAILED in run {failed}" in page
+    page = site.visitor("viewer").get("/datasets/shop/totals/2025-11-02").words
+    assert f"add_up / 2025-11-02 FAILED in run {failed}" in page
     assert f"by run {published}" in page
-    history = told(site.script("viewer"), "/v1/datasets/shop/totals/chunks/2025-11-01")["history"]
+    history = told(site.script("viewer"), "/v1/datasets/shop/totals/chunks/2025-11-02")["history"]
     assert [(one["new_status"], one["runid"]) for one in history[:2]] == [("FAILED", failed), ("RUNNING", failed)]
 
 

@@ -43,7 +43,7 @@ def test_the_link_is_told_on_the_terminal(sqlite_project: Project) -> None:
         assert process.stdout is not None
         listening = process.stdout.readline()
         process.terminate()
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=90)
     except BaseException:
         process.kill()
         raise

@@ -9,7 +9,7 @@ from support.projects import DATAFLOW, Project
 PROJECT = """
 name: Shop
 environments: {dev: {root: ./data}}
-spark: {master: "local[1]", conf: {spark.sql.shuffle.partitions: 1, spark.ui.enabled: false}}
+spark: {master: "local[2]", conf: {spark.sql.shuffle.partitions: 1}}
 datasets:
   orders: {path: "orders/{dataid}.csv", format: csv, partitions: {shards: 1..3}}
   marked: {path: marked, format: parquet}

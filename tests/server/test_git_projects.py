@@ -91,6 +91,35 @@ def test_pull_follows_the_branch_and_keeps_what_it_had(ops: Project, origin: Ori
     assert commits(ops) == [second, first]
 
 
+def test_a_commit_may_have_any_bytes_in_its_subject_and_author(ops: Project, origin: Origin, tmp_path: Path) -> None:
+    """Git's own command corrects them; other tools that write commits do not."""
+    first = origin.shop()
+    add(ops, origin)
+    tree, me = origin.git("rev-parse", "HEAD^{tree}").strip().encode(), b"Andr\xe9 <a@example.com> 1762905600 +0000"
+    (tmp_path / "commit").write_bytes(
+        b"tree %b\nparent %b\nauthor %b\ncommitter %b\n\ncaf\xe9\n" % (tree, first.encode(), me, me)
+    )
+    second = origin.git("hash-object", "-t", "commit", "-w", str(tmp_path / "commit")).strip()
+    origin.git("push", "-q", "origin", f"{second}:main")
+    done = ops.dataflow("project", "pull")
+    assert done.returncode == 0, done.stderr
+    assert [(one["commit"], one["author"], one["subject"]) for one in shown(ops)["versions"]] == [
+        (second, "Andr\\udce9", "caf\\udce9"), (first, "Anna", "the shop"),
+    ]  # fmt: skip
+
+
+def test_a_file_that_is_refused_may_have_any_bytes_in_its_name(ops: Project, origin: Origin) -> None:
+    origin.shop()
+    add(ops, origin)
+    os.symlink("/etc/hostname", os.path.join(os.fsencode(origin.tree), b"caf\xe9"))
+    origin.push("a link")
+    done = ops.dataflow("project", "pull")
+    assert done.returncode == 1, done.stderr
+    assert "caf\\udce9" in done.stdout + done.stderr
+    assert "is a link that leads out of the project" in done.stdout + done.stderr
+    assert "was refused" in ops.dataflow("project", "pull").stderr
+
+
 def test_another_branch_is_followed_when_asked(ops: Project, origin: Origin) -> None:
     origin.shop()
     other = origin.push("for production", branch="live")
@@ -227,7 +256,7 @@ def test_a_pull_that_is_killed_leaves_a_whole_version_and_the_next_one_works(
     wait_for(marker.exists, "the pull at its point")
     (task,) = [one for one in shown(ops)["tasks"] if one["state"] == "RUNNING"]
     os.kill(pull.pid, signal.SIGKILL)
-    pull.communicate(timeout=30)
+    pull.communicate(timeout=90)
     marker.unlink()
     assert task["kind"] == "pull"
     there = home(ops)
@@ -253,7 +282,7 @@ def test_a_project_whose_pull_was_killed_can_be_removed(ops: Project, origin: Or
     pull = ops.start(DATAFLOW, "project", "pull", "shop", env={"DATAFLOW_FAULT_POINT": f"before_switch:{marker}"})
     wait_for(marker.exists, "the pull at its point")
     os.kill(pull.pid, signal.SIGKILL)
-    pull.communicate(timeout=30)
+    pull.communicate(timeout=90)
     done = ops.dataflow("project", "remove", "shop", "--yes")
     assert done.returncode == 0, done.stderr
     assert ops.json("project", "list") == []

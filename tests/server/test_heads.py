@@ -43,7 +43,7 @@ def end_of(line: socket.socket) -> bytes:
 
 
 def test_a_head_that_does_not_end_is_cut_off(port: int) -> None:
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as line:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as line:
         line.sendall(b"GET / HTTP/1.1\r\nhost: here\r\n")
         try:
             for number in range(100):
@@ -54,7 +54,7 @@ def test_a_head_that_does_not_end_is_cut_off(port: int) -> None:
 
 
 def test_a_head_that_comes_in_pieces_and_those_after_it_are_answered(port: int) -> None:
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as line:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as line:
         for _ in range(3):
             line.sendall(b"POST / HTTP/1.1\r\nhost: here\r\ncontent-length: 200000\r\nx: ")
             for _ in range(5):
@@ -69,6 +69,6 @@ def test_whoever_does_not_come_to_the_point_is_sent_away(
     monkeypatch: pytest.MonkeyPatch, port: int, begun: bytes
 ) -> None:
     monkeypatch.setattr(heads, "HEAD_SECONDS", 0.3)
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as line:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as line:
         line.sendall(begun)
         assert end_of(line) == b""

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from opendataflow.intake.reader import IntakeReader
+from support.processes import wait_for
 from support.projects import Project
 from support.servers import LEADS, Client, Server, new_token
 
@@ -127,17 +128,12 @@ def test_a_new_token_replaces_the_one_before_within_seconds(served: Server, clie
     assert client.post(json.dumps(ITEM))[0] == 202
     fresh = new_token(served.project)
     client.token, old = fresh, client.token
-    give_up = time.monotonic() + 10
-    while client.post(json.dumps(ITEM))[0] != 202:
-        assert time.monotonic() < give_up
-        time.sleep(0.05)
+    wait_for(lambda: client.post(json.dumps(ITEM))[0] == 202, "the new token is known")
     client.token = old
     assert client.post(json.dumps(ITEM))[0] == 403
     client.token = fresh
     assert served.project.dataflow("stream", "token", "leads", "--revoke").returncode == 0
-    while client.post(json.dumps(ITEM))[0] != 403:
-        assert time.monotonic() < give_up
-        time.sleep(0.05)
+    wait_for(lambda: client.post(json.dumps(ITEM))[0] == 403, "the revoked token is refused")
 
 
 def test_a_full_backlog_asks_for_patience(served: Server) -> None:

@@ -111,16 +111,16 @@ def test_a_store_that_is_away_for_a_while_stops_nobody_and_old_items_go_once_the
         time.sleep(1.1)
         begun = time.monotonic()
         assert [post() for _ in range(20)] == [202] * 20
-        assert time.monotonic() - begun < 4 * SLOW_SECONDS
+        assert time.monotonic() - begun < 15 * SLOW_SECONDS, "each of them has not waited"
         for backend in silent:
             os.kill(backend, signal.SIGCONT)
         assert slow.recv(100).startswith(b"HTTP/1.1 408 "), "its body did not come in time"
         # It goes away: what it said last holds for a while, and then it is said that nothing is accepted.
-        time.sleep(0.5)
-        own_postgres.halt("immediate")
+        assert post() == 202
         begun = time.monotonic()
+        own_postgres.halt("immediate")
         while post() == 202:
-            assert time.monotonic() - begun < AWAY_SECONDS + 5
+            assert time.monotonic() - begun < AWAY_SECONDS + 60
             time.sleep(0.05)
         assert time.monotonic() - begun > AWAY_SECONDS - 1.5, "at most so old was what it had said"
         assert client.headers["Retry-After"] == "5"

@@ -185,10 +185,8 @@ def test_a_push_that_a_forge_tells_of_is_pulled(world: World, good: str, secret:
         "forgejo": {"x_forgejo_event": "push", "x_forgejo_signature": sign(secret, body)},
         "gitlab": {"x_gitlab_event": "Push Hook", "x_gitlab_token": secret},
     }[forge]
-    began = time.monotonic()
     answer = hear(world, body, **headers)
     assert answer.status == 202, answer.text
-    assert time.monotonic() - began < 5, "the pull is done by another process"
     assert world.done(answer.json["task"])["state"] == "DONE"
     shop = world.shop()
     assert (shop["commit"], shop["versions"][0]["how"], shop["versions"][0]["switched_by"]) == (
@@ -201,7 +199,7 @@ def test_only_some_bodies_of_senders_whom_nobody_knows_are_read_at_once(world: W
     head = f"POST /v1/hooks/git/shop HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Length: 2\r\n\r\n".encode()
     with contextlib.ExitStack() as lines:
         senders = [
-            lines.enter_context(socket.create_connection((address.hostname, address.port), timeout=10))
+            lines.enter_context(socket.create_connection((address.hostname, address.port), timeout=60))
             for _ in range(AT_ONCE + 1)
         ]
         for line in senders[:-1]:
@@ -212,7 +210,7 @@ def test_only_some_bodies_of_senders_whom_nobody_knows_are_read_at_once(world: W
         with pytest.raises(TimeoutError):
             senders[-1].recv(1)
         senders[0].close()
-        senders[-1].settimeout(10.0)
+        senders[-1].settimeout(60.0)
         assert senders[-1].recv(100).startswith(b"HTTP/1.1 401 ")
 
 

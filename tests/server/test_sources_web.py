@@ -7,7 +7,6 @@ import json
 import os
 import re
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -315,10 +314,7 @@ def test_a_large_download_streams_with_little_memory_and_ends_with_its_reader(
     assert arguments_of_children(site.process.pid)
     answer.close()
     connection.close()
-    deadline = time.monotonic() + 20
-    while arguments_of_children(site.process.pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert arguments_of_children(site.process.pid) == []
+    wait_for(lambda: not arguments_of_children(site.process.pid), "the child has ended", seconds=60)
 
 
 def test_a_download_that_does_not_begin_ends_with_its_reader(
@@ -333,7 +329,7 @@ def test_a_download_that_does_not_begin_ends_with_its_reader(
         waits = "SELECT count(*) FROM pg_locks WHERE NOT granted"
         wait_for(lambda: shell.execute(waits).fetchone() != (0,), "it waits for the table")
         connection.close()
-        wait_for(lambda: not arguments_of_children(site.process.pid), "it went with its reader", seconds=10)
+        wait_for(lambda: not arguments_of_children(site.process.pid), "it went with its reader", seconds=60)
 
 
 # Who may --------------------------------------------------------------------------------------------------------------

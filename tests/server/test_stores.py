@@ -41,9 +41,10 @@ def cut(url: str) -> int:
 
 async def ask_all(stores: Stores, actor: str | None = None) -> list[int]:
     """A question on every thread at once."""
+    all_here = threading.Barrier(THREADS)  # so that no thread comes twice
 
     def count(store: LoopStore) -> int:
-        asyncio.run(asyncio.sleep(0.1))  # so that no thread comes twice
+        all_here.wait(30)
         return len(store.read("projects", {}, file="operations"))
 
     return list(await asyncio.gather(*(stores.ask(count, actor=actor) for _ in range(THREADS))))

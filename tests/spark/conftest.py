@@ -12,8 +12,9 @@ from opendataflow.spark.session import start_session
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
+    settings = {"master": "local[2]", "conf": {"spark.sql.shuffle.partitions": 2}}  # for a handful of rows
     with scratch_folder() as scratch:
-        session = start_session({"master": "local[2]"}, name="tests", scratch=scratch)
+        session = start_session(settings, name="tests", scratch=scratch)
         process = find_process()
         yield session
         session.stop()

@@ -222,7 +222,7 @@ def test_connections_of_all_processes_are_limited_and_those_of_a_killed_one_are_
         os.kill(holder.pid, signal.SIGSTOP)  # alive, and doing nothing: it keeps them
         ended = subprocess.Popen(["sh", "-c", f"sleep 1; kill -KILL {holder.pid}"])
         with connect(database(address, connections=2)):
-            assert 0.8 < time.monotonic() - started < 20
+            assert time.monotonic() - started > 0.8
         ended.wait()
     finally:
         holder.kill()

@@ -14,15 +14,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from opendataflow.errors import JobFailed
+from opendataflow.execution.processes import ZYGOTE
 from opendataflow.spark.cluster import Executors, require_answer
+from opendataflow.spark.project_modules import why_missing
 from opendataflow.spark.spec import ChunkSpec, Place
 from support.clusters import CONF, Cluster, connect, free_port, standalone
+from support.keepers import Client
 from support.pipelines import find_child
+from support.postgres import Server
 from support.processes import is_alive, wait_for
 from support.projects import DATAFLOW, Project
 
@@ -62,6 +67,34 @@ pipelines:
     transformations: [total]
     chunks_per_job: 3
 """
+# The same without sharing: each chunk is a process of its own. And chunks from a table and into one.
+FORKED = (
+    PROJECT.replace("    rowwise: true\n    chunks_per_job: 4\n", "").replace("    chunks_per_job: 3\n", "")
+    + """\
+  - slug: count
+    sources: [stock]
+    destination: counted
+    transformations: [twice]
+"""
+).replace(
+    "pipelines:\n",
+    """\
+  stock: {{url: "{database}", table: stock, partitions: none}}
+  counted: {{url: "{database}", table: counted, write: replace_table, partitions: none}}
+pipelines:
+""",
+)
+TWICE = """\
+from pyspark.sql import functions as F
+
+
+def run(df):
+    df = df.cache()
+    df.count()
+    with open("session", "w") as file:
+        file.write(getattr(df.sparkSession, "session_id", ""))
+    return df.select("item", (F.col("number") * 2).alias("number"))
+"""
 JOIN = """\
 from pyspark.sql import functions as F
 
@@ -73,10 +106,12 @@ def run(orders, rates):
 PRICE = """\
 from pyspark.sql import functions as F
 
-from shop.prices import price
+from shop.prices import HERE, price
 
 
 def run(df):
+    with open("/proc/self/cmdline", "rb") as mine, open(f"{HERE}/ran", "ab") as ran:
+        ran.write(mine.read() + b"\\n")
     return df.select("order_id", "item", "ordered_at", price("amount", "rate").alias("price"))
 """
 PRICES = """\
@@ -97,7 +132,15 @@ def price(amount, rate):
         time.sleep(0.05)
     return rounded(amount * rate)
 """
-ROUNDING = "def rounded(value):\n    return round(value, 1)\n"
+# A chunk has three rows: a worker that is called more often served another chunk before.
+ROUNDING = """\
+CALLS = []
+
+
+def rounded(value):
+    CALLS.append(value)
+    return round(value, 1) if len(CALLS) <= 3 else -1.0
+"""
 TOTAL = """\
 import os
 import time
@@ -118,14 +161,22 @@ def run(df):
 """
 
 
-def make(folder: Path, master: str, days: Sequence[str] = DAYS) -> Project:
+def make(
+    folder: Path,
+    master: str,
+    days: Sequence[str] = DAYS,
+    config: str = PROJECT,
+    database: str = "postgresql://nowhere/dw",
+) -> Project:
     project = Project(folder, f"sqlite:///{folder}/state.db")
     for path, text in {
         "pipelines/price/join.py": JOIN, "pipelines/price/price.py": PRICE, "pipelines/summarise/total.py": TOTAL,
         "shop/prices.py": PRICES, "shop/rounding.py": ROUNDING, "data/rates.csv": "item,rate\nnut,0.5\nbolt,2\n",
     }.items():  # fmt: skip
         project.write(path, text)
-    project.apply(PROJECT.format(master=master, conf=json.dumps(CONF)))
+    project.apply(
+        config.format(master=master, conf=json.dumps(CONF), database=database).replace(f"..{DAYS[-1]}", f"..{days[-1]}")
+    )
     ready = [("rates", "full")]
     for number, day in enumerate(days, 1):
         rows = f"1,nut,{number}.5,{day}T01:30:00Z\n2,bolt,{number},{day}T23:30:00Z\n3,nut,0.1,{day}T12:00:00Z\n"
@@ -270,6 +321,11 @@ def test_a_standalone_cluster_makes_the_same_chunks_though_an_executor_and_a_dri
     assert published_once(project, "price")
     assert chunks(project, "priced") == priced()
 
+    # Undisturbed, more tasks than cores: one worker for each, or some prices are -1.
+    assert project.dataflow("resubmit", "price", *DAYS).returncode == 0
+    run(project, "price")
+    assert chunks(project, "priced") == priced()
+
 
 # Spark Connect --------------------------------------------------------------------------------------------------------
 def test_spark_connect_makes_the_same_chunks(server: Cluster, tmp_path: Path) -> None:
@@ -305,6 +361,145 @@ def killed_costs_a_death(server: Cluster, project: Project) -> None:
     assert published_once(project, "price")
     ended = project.sql("SELECT DISTINCT status FROM run WHERE jobid = 'price' ORDER BY status")
     assert ended == [("COMPLETE",), ("RESUBMIT",)]
+
+
+# A process for each chunk ---------------------------------------------------------------------------------------------
+_ASKS = """
+import tempfile
+from opendataflow.errors import JobFailed
+from opendataflow.spark import cluster, shared_state
+from opendataflow.spark.spec import ChunkSpec, Place
+
+def prepare(location, scratch):
+    place = Place(datasetid="priced", location=location, format="parquet", options={}, schema=None)
+    spec = ChunkSpec(
+        home="/nowhere", slug="price", transformations=(), dataid="1", runid=1, spark={}, environment={}, sources=(),
+        destination=place,
+    )
+    try:
+        cluster.Executors(use.master, scratch).prepare(spark, [spec])
+    except JobFailed as error:
+        return str(error).partition("; ")[0]
+
+folder, known = tempfile.mkdtemp(), tempfile.mkdtemp()
+"""
+ASKS = {
+    "cluster": _ASKS
+    + """
+asked = [prepare(folder, known)]
+(file,) = os.listdir(known)
+asked.append(sorted(open(f"{known}/{file}").read().split()))
+look_at, executors = cluster.look_at, cluster._executors
+cluster.look_at = None  # by another process of this driver, nobody is asked again
+asked.append(prepare(folder, known))
+cluster.look_at = look_at
+cluster._executors = lambda spark: executors(spark) | {"99"}  # there, but it gets no task
+cluster.VERIFY_SECONDS = 1.0
+asked.append(prepare("/tmp", known))
+tell(asked=asked)
+""",
+    "server": _ASKS
+    + """
+os.chdir(folder)
+asked = [prepare(folder, known), prepare("/proc/self/cwd", known)]
+shared_state.refuse_shared_state(spark, run=1)
+for act in (
+    lambda: spark.read.csv("prices.csv"), lambda: spark.read.option("path", "prices.csv").format("csv").load(),
+    lambda: spark.range(1).write.parquet("out"), lambda: spark.read.parquet("file:///nowhere.parquet").schema,
+):
+    try:
+        act()
+    except Exception as error:
+        asked.append(type(error).__name__)
+from pyspark.sql.connect.session import SparkSession
+try:
+    SparkSession(connection=f"{use.master}/;session_id={os.environ['SESSION']}").range(1).count()
+except Exception as error:
+    asked.append("SESSION_CLOSED" in str(error))
+tell(asked=asked)
+""",
+}
+ANSWERS = {
+    "cluster": [
+        None,
+        ["0", "1"],
+        None,
+        "priced: these executors ran no task within 1 seconds, so it is unknown whether they see /tmp: 99 on an "
+        "unknown host",
+    ],
+    "server": [
+        None,
+        "priced: the Spark Connect server does not see /proc/self/cwd",
+        *["RefusedCall"] * 3,
+        "AnalysisException",
+        True,  # the session of a run that has ended is closed
+    ],
+}
+
+
+def test_modules_that_were_too_large_to_be_sent_are_named_where_one_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "prices.py").write_text("#" * 5_000_000)
+    told = why_missing("ModuleNotFoundError: No module named 'shop'", str(tmp_path))
+    assert told is not None
+    assert told.startswith("the project's Python files have 5.0 MB; more than 4.2 MB are not sent")
+    assert why_missing("ModuleNotFoundError: No module named 'numpy'", str(tmp_path)) is None
+    (tmp_path / "shop" / "prices.py").write_text("")
+    assert why_missing("ModuleNotFoundError: No module named 'shop'", str(tmp_path)) is None
+
+
+@pytest.mark.parametrize("where", ["cluster", "server"])
+def test_files_sql_and_pandas_chunks_are_forks_that_leave_nothing_at_their_spark(
+    where: str, request: pytest.FixtureRequest, tmp_path: Path, own_driver: None, postgres_server: Server
+) -> None:
+    spark: Cluster = request.getfixturevalue(where)
+    database = postgres_server.new_database()
+    project = make(tmp_path / "project", spark.master, DAYS[:2], FORKED, database)
+    project.write("pipelines/count/twice.py", TWICE)
+    with psycopg.connect(database) as stock:
+        stock.execute("CREATE TABLE stock (item text, number integer)")
+        stock.execute("INSERT INTO stock VALUES ('nut', 3), ('bolt', 4)")
+    run(project, "price")
+    assert chunks(project, "priced") == priced(DAYS[:2])
+    assert [ZYGOTE.encode() in ran for ran in (project.folder / "ran").read_bytes().splitlines()] == [True] * 2
+    run(project, "summarise")
+    assert chunks(project, "summary") == {day: summary()[day] for day in DAYS[:2]}
+    run(project, "count")
+    with psycopg.connect(database) as counted:
+        assert counted.execute("SELECT item, number FROM counted ORDER BY item").fetchall() == [("bolt", 8), ("nut", 6)]
+    session = (project.folder / "session").read_text()
+    with Client({"master": spark.master, "conf": CONF}, ASKS[where], env={"SESSION": session}) as client:
+        assert client.hear("asked") == {"asked": ANSWERS[where]}
+    if where == "server":
+        assert "Removing RDD" in spark.log("server")  # what the chunk cached
+
+
+def test_a_server_that_is_killed_is_not_the_runs_failure_and_a_killed_runs_work_ends_there(
+    server: Cluster, tmp_path: Path
+) -> None:
+    project = make(tmp_path / "project", f"{server.master}/;user_id=tester", DAYS[:1], FORKED)
+    hold(project)
+    runner = project.start(DATAFLOW, "run", "price", "--drain")
+    worker = wait_until_held(project, runner)
+    child = find_child(runner.pid)
+    assert child is not None
+    os.kill(runner.pid, signal.SIGKILL)  # the guard ends the child; what it began at the server ends, too
+    wait_for(lambda: not is_alive(child), "the child has ended")
+    wait_for(lambda: not is_alive(worker), "its work at the server has ended", seconds=5)
+    runner.communicate()
+
+    forget_held(project)
+    project.dataflow("resubmit", "price", DAYS[0])
+    runner = project.start(DATAFLOW, "run", "price", "--drain")
+    wait_until_held(project, runner)
+    server.kill()
+    let_go(project)
+    server.start_again()
+    out, err = runner.communicate(timeout=120)
+    assert runner.returncode == 0, out + err
+    assert f"the Spark Connect server at {server.master} does not answer any more, or was started anew" in err
+    assert "tester" not in out + err
+    assert chunks(project, "priced") == priced(DAYS[:1])
 
 
 # What is asked before -------------------------------------------------------------------------------------------------

@@ -6,9 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from pyspark.sql import DataFrame, SparkSession
 
 from opendataflow.spark.explain import explain, late_place
+from opendataflow.spark.spark_errors import causes, message
 
 WORDS = {
     # code → what is said; the failing line is always line 6
@@ -89,6 +92,30 @@ def test_a_python_worker_that_dies_is_told_as_that(
     assert explain(error.value, home=str(tmp_path)).startswith("a Python worker died: ")
 
 
+def test_an_inner_cause_on_a_spark_connect_server_is_told_in_the_same_words() -> None:
+    """The server sends conditions and parameters of the outermost error alone, and the others as Java prints them."""
+    cast = (
+        "org.apache.spark.SparkException\n\tat org.apache.spark.x(Y.scala:1)\nCaused by: org.apache.spark."
+        'SparkNumberFormatException: [CAST_INVALID_INPUT] The value \'x\' of the type "STRING" cannot be cast to "INT" '
+        "because it is malformed. SQLSTATE: 22018\n\tat org.apache.spark.z(Z.scala:2)\n"
+    )
+    read = (
+        "Caused by: org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file "
+        "file:///in/a%20b.csv.  SQLSTATE: KD001\nCaused by: java.lang.RuntimeException: it is not a Parquet file\n"
+    )
+    for stack, told in (
+        (cast, "[CAST_INVALID_INPUT] The value 'x' cannot be cast to INT; `try_cast` makes null of what does not fit"),
+        (read, "/in/a b.csv cannot be read: it is not a Parquet file"),
+        ("Caused by: java.io.IOException: No space left on device", "no space left on device while writing /out/7"),
+    ):
+        error = SparkConnectGrpcException(
+            "[TASK_WRITE_FAILED] Task failed while writing rows to file:/out/7. SQLSTATE: 58030",
+            errorClass="TASK_WRITE_FAILED", messageParameters={"path": "file:/out/7"}, server_stacktrace=stack,
+        )  # fmt: skip
+        assert message(error) == told
+        assert causes(error)[0].is_a("TASK_WRITE_FAILED")
+
+
 def test_memory_that_runs_out_and_executors_that_are_lost_are_told_as_that() -> None:
     class Java:
         """A Java exception of a cluster, which is not here."""
@@ -108,3 +135,8 @@ def test_memory_that_runs_out_and_executors_that_are_lost_are_told_as_that() -> 
     assert explain(FromJava(lost), home="/p") == "executor 3 was lost: Container killed"
     memory = f"{stage} in stage 1.0: java.lang.OutOfMemoryError: Java heap space"
     assert explain(FromJava(memory), home="/p").startswith("Spark ran out of memory; raise `spark.driver.memory`")
+
+
+def test_what_a_python_worker_raised_is_told_also_where_spark_connect_adds_a_state_below_it(tmp_path: Path) -> None:
+    said = "Traceback (most recent call last):\n  File x\nModuleNotFoundError: No module named 'shop'\n SQLSTATE: 38000"
+    assert explain(PySparkException(message=said), home=str(tmp_path)) == "ModuleNotFoundError: No module named 'shop'"

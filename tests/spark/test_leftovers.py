@@ -1,4 +1,4 @@
-"""What the code of one chunk leaves behind, in the process or in Spark, no other chunk sees."""
+"""What the code of one chunk leaves behind, in the process, in Spark or in its Python workers, no other chunk sees."""
 
 import os
 import sys
@@ -24,15 +24,92 @@ CODE = {
         "def run(df):\n    seen = [path for path in sys.path if path.startswith('/of/')]\n"
         "    sys.path.insert(0, f'/of/{os.environ[\"dataid\"]}')\n    return df.withColumn('seen', F.lit(str(seen)))\n"
     ),
-    "the umask": "def run(df):\n    return df.withColumn('seen', F.lit(os.umask(0o077)))\n",
+    "the umask": (
+        "def run(df):\n    seen = os.umask(0o022)\n    os.umask(seen ^ 0o007)  # another one, whatever it was\n"
+        "    return df.withColumn('seen', F.lit(seen))\n"
+    ),
     "a function of the catalog": (
         "def run(df):\n    day = os.environ['dataid']\n"
         "    df.sparkSession.sql(f\"CREATE FUNCTION IF NOT EXISTS chunk() RETURNS STRING RETURN '{day}'\")\n"
         "    return df.withColumn('seen', F.expr(f\"if(chunk() = '{day}', 'its own', chunk())\"))\n"
     ),
+    "a file that was added to Spark": (
+        "def run(df):\n    day, context = os.environ['dataid'], df.sparkSession.sparkContext\n"
+        "    for name, text in (('day.txt', day), ('days.py', f'DAY = {day!r}')):\n"
+        "        path = os.path.join(os.path.dirname(__file__), name)\n"
+        "        with open(path, 'w') as file:\n            file.write(text)\n"
+        "        (context.addPyFile if name == 'days.py' else context.addFile)(path)\n\n"
+        "    @F.udf('string')\n    def seen(_id):\n        import days\n        from pyspark import SparkFiles\n\n"
+        "        with open(SparkFiles.get('day.txt')) as file:\n"
+        "            return 'its own' if file.read() == days.DAY == day else 'of another chunk'\n\n"
+        "    return df.withColumn('seen', seen('id'))\n"
+    ),
     "a setting of the session": (
         "def run(df):\n    conf = df.sparkSession.conf\n    seen = conf.get('spark.sql.session.timeZone')\n"
         "    conf.set('spark.sql.session.timeZone', 'Asia/Tokyo')\n    return df.withColumn('seen', F.lit(seen))\n"
+    ),
+}
+# A module of the project that functions import on the worker: which chunks have called it in this process?
+KEPT = """\
+import os
+import string
+import sys
+
+LIST = []
+
+
+def note(day):
+    LIST.append(day)
+    os.environ["DAYS"] = os.environ.get("DAYS", "") + day
+    string.days = getattr(string, "days", "") + day  # as a setting of an installed library
+    sys.path.append(f"/of/{day}")
+    places = [path.removeprefix("/of/") for path in sys.path if path.startswith("/of/")]
+    return "".join(sorted({*LIST, *os.environ["DAYS"], *string.days, *places}))
+"""
+# Each adds a column `seen` of what `note` returns on the worker.
+ON_THE_WORKER = {
+    "udf": (
+        "@F.udf('string')\ndef seen(_id):\n    import kept\n\n    return kept.note(DAY)\n\n\n"
+        "def run(df):\n    return df.withColumn('seen', seen('id'))\n"
+    ),
+    "udf with Arrow": (
+        "@F.udf('string', useArrow=True)\ndef seen(_id):\n    import kept\n\n    return kept.note(DAY)\n\n\n"
+        "def run(df):\n    return df.withColumn('seen', seen('id'))\n"
+    ),
+    "pandas_udf": (
+        "import pandas as pd\n\n\n@F.pandas_udf('string')\ndef seen(ids: pd.Series) -> pd.Series:\n    import kept\n\n"
+        "    return ids.map(lambda _id: kept.note(DAY))\n\n\n"
+        "def run(df):\n    return df.withColumn('seen', seen('id'))\n"
+    ),
+    "arrow_udf": (
+        "import pyarrow as pa\n\n\n@F.arrow_udf('string')\ndef seen(ids: pa.Array) -> pa.Array:\n    import kept\n\n"
+        "    return pa.array([kept.note(DAY) for _ in ids])\n\n\n"
+        "def run(df):\n    return df.withColumn('seen', seen('id'))\n"
+    ),
+    "mapInPandas": (
+        "def noted(frames):\n    import kept\n\n    for frame in frames:\n"
+        "        yield frame.assign(seen=kept.note(DAY))\n\n\n"
+        "def run(df):\n    return df.mapInPandas(noted, 'id int, seen string')\n"
+    ),
+    "mapInArrow": (
+        "def noted(batches):\n    import kept\n    import pyarrow as pa\n\n    for batch in batches:\n"
+        "        seen = pa.array([kept.note(DAY) for _ in range(batch.num_rows)])\n"
+        "        yield pa.RecordBatch.from_arrays([*batch.columns, seen], names=['id', 'seen'])\n\n\n"
+        "def run(df):\n    return df.mapInArrow(noted, 'id int, seen string')\n"
+    ),
+    "applyInPandas": (
+        "def noted(frame):\n    import kept\n\n    return frame.assign(seen=kept.note(DAY))\n\n\n"
+        "def run(df):\n    return df.groupBy('id').applyInPandas(noted, 'id int, seen string')\n"
+    ),
+    "an RDD": (
+        "def noted(row):\n    import kept\n\n    return (row.id, kept.note(DAY))\n\n\n"
+        "def run(df):\n    return df.sparkSession.createDataFrame(df.rdd.map(noted), 'id int, seen string')\n"
+    ),
+    "a table function": (
+        "@F.udtf(returnType='seen string')\nclass Seen:\n    def eval(self, _id):\n        import kept\n\n"
+        "        yield (kept.note(DAY),)\n\n\n"
+        "def run(df):\n    df.sparkSession.udtf.register('seen', Seen)\n    df.createTempView('ids')\n"
+        "    return df.sparkSession.sql('SELECT id, seen FROM ids, LATERAL seen(id)')\n"
     ),
 }
 
@@ -77,6 +154,36 @@ def test_a_chunk_finds_everything_as_the_first_one_did(
     first, *others = (produce(spark, executors, spec(home, dataid, n)) for n, dataid in enumerate(DATAIDS, 1))
     assert others == [first, first]
     assert (os.getcwd(), sys.path) == before
+
+
+@pytest.mark.parametrize("function", ON_THE_WORKER)
+def test_a_function_on_the_worker_finds_nothing_of_another_chunk(
+    spark: SparkSession, executors: Executors, tmp_path: Path, function: str
+) -> None:
+    """A module that it imports when it is called is the worker's, and so is all else that it leaves there."""
+    home = tmp_path / "home"
+    (home / "pipelines/p").mkdir(parents=True)
+    (home / "kept.py").write_text(KEPT)
+    (home / "pipelines/p/step.py").write_text(HEAD + "DAY = os.environ['dataid']\n\n\n" + ON_THE_WORKER[function])
+    for number, dataid in enumerate(DATAIDS, 1):
+        made = produce(spark, executors, spec(home, dataid, number))
+        assert sorted((row["id"], row["seen"]) for row in made) == [(1, dataid), (2, dataid)]
+
+
+def test_numbers_by_chance_differ_from_task_to_task(spark: SparkSession) -> None:
+    """Workers are forked from one process, and each would go on with its generators."""
+
+    def drawn(_batches: Any) -> Any:
+        import random
+
+        import numpy as np
+        import pyarrow as pa
+
+        numbers = {"python": [random.random()], "numpy": [float(np.random.random())]}
+        yield pa.RecordBatch.from_pydict(numbers)
+
+    rows = spark.range(0, 4, 1, 4).mapInArrow(drawn, "python double, numpy double").collect()
+    assert len({row["python"] for row in rows}) == len({row["numpy"] for row in rows}) == 4
 
 
 def test_a_new_version_of_a_project_imports_its_own_modules(

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
-from support.pipelines import find_child, find_jvm, gone
+from support.pipelines import SLUG, TOGETHER, find_child, find_jvm, gone, pipeline
 from support.projects import DATAFLOW, Project
 
 DAY, NEXT, THIRD = "2025-11-01", "2025-11-02", "2025-11-03"
@@ -21,9 +21,7 @@ PROJECT = """\
 name: Shop
 environments:
   dev: {root: ./data}
-spark:
-  master: local[2]
-  conf: {spark.driver.extraJavaOptions: -XX:TieredStopAtLevel=1 -XX:+UseSerialGC}  # starts sooner
+spark: {master: "local[2]"}
 datasets:
   orders:
     path: "orders/{dataid}.csv"
@@ -147,7 +145,7 @@ def test_a_pipeline_publishes_a_chunk_that_a_script_consumes_and_resubmit_repoin
     assert again.returncode == 0, again.stderr
     served = [line.removeprefix("dropping returns of ").split(" in ") for line in again.stdout.splitlines()]
     assert sorted(dataid for dataid, _ in served) == [DAY, NEXT, THIRD]
-    assert len({child for _, child in served}) == 1, "one warm child serves them all"
+    assert len({child for _, child in served}) == 3, "each chunk is a process of its own"
     assert [published(shop, day)["m.rows"] for day in (DAY, NEXT, THIRD)] == [2, 2, 2]
     assert {row["at"].day for row in read(published(shop, THIRD)["c.location"])} == {3}
     second = published(shop, DAY)
@@ -200,6 +198,20 @@ def test_a_transformation_that_fails_is_told_in_a_sentence_and_nothing_becomes_v
     assert list((shop.folder / ".dataflow" / "runs").iterdir()) == []
 
 
+PANDAS = "import pandas\n\n\ndef run(df):\n    df['twice'] = df['amount'] * 2\n    return df\n"
+
+
+@pytest.mark.parametrize(("umask", "mode"), [("022", 0o644), ("027", 0o640)])
+def test_files_that_python_writes_have_the_mode_that_the_callers_umask_gives(
+    sqlite_project: Project, umask: str, mode: int
+) -> None:
+    project = pipeline(sqlite_project, PANDAS, chunks=1, path='"totals/{dataid}.csv"')
+    done = project.run("sh", "-c", f"umask {umask}; exec {DATAFLOW} run {SLUG}")
+    assert done.returncode == 0, done.stderr
+    [(location,)] = project.sql("SELECT location FROM datastatus WHERE datasetid = 'totals' AND status = 'READY'")
+    assert Path(location).stat().st_mode & 0o777 == mode
+
+
 class SlowRun:
     """A run in the background that has begun to write and will not end by itself."""
 
@@ -233,6 +245,7 @@ class SlowRun:
         return self.runner.returncode, stderr
 
 
+@pytest.mark.usefixtures("own_driver")
 def test_killed_while_writing_a_single_run_dies_whole(shop: Project) -> None:
     shop.apply(PROJECT.replace("[drop_returns, add_price.py]", "[drop_returns, add_price.py, slow]"))
     shop.write("pipelines/price_orders/slow.py", SLOW)
@@ -251,3 +264,23 @@ def test_killed_while_writing_a_single_run_dies_whole(shop: Project) -> None:
     assert published(shop, DAY)["c.status"] != "READY"
 
     assert list((shop.folder / ".dataflow" / "runs").iterdir()) == []
+
+
+def test_one_chunk_of_a_pipeline_that_may_share_jobs_runs_on_the_warm_driver(sqlite_project: Project) -> None:
+    """`dataflow run` of a single dataid has nobody to share with; a Spark of its own would cost it seconds."""
+    code = """\
+from pyspark.sql import SparkSession
+
+
+def run(df):
+    with open("applications", "a") as file:
+        print(SparkSession.active().sparkContext.applicationId, file=file)
+    return df
+"""
+    project = pipeline(sqlite_project, code, chunks=2, settings=TOGETHER.format(4))
+    for number in ("1", "2"):
+        done = project.dataflow("run", SLUG, "--dataid", number, timeout=180)
+        assert done.returncode == 0, done.stdout + done.stderr
+    applications = (project.folder / "applications").read_text().split()
+    assert len(applications) == 2, "produced once each"
+    assert len(set(applications)) == 1, "by the same driver"

@@ -16,7 +16,8 @@ from opendataflow.errors import JobFailed, UsageError
 from opendataflow.spark import files_read, files_write
 from opendataflow.spark.bucket_tasks import BadFile, records
 from opendataflow.spark.files import find_rows, read_chunk, write_chunk
-from opendataflow.spark.files_remote import Way, for_connector, has_connector, home_of, way_to
+from opendataflow.spark.files_remote import CONNECTORS, Way, for_connector, home_of, way_to
+from opendataflow.spark.jvm import has_class
 from opendataflow.spark.published import Source, read_published
 from opendataflow.spark.spec import Place, format_of
 from opendataflow.storage.buckets import connect, files
@@ -136,8 +137,8 @@ def test_what_is_wrong_with_a_file_in_a_bucket_is_told_as_of_one_on_a_disk(
 
 def test_a_spark_of_this_machine_gets_copies_and_pip_brings_no_connector(spark: SparkSession) -> None:
     assert way_to(spark, place(f"{ROOT}/a.csv")) is Way.COPY
-    assert not has_connector(spark.sparkContext, S3)
-    assert not has_connector(spark.sparkContext, GS)
+    assert not has_class(spark, CONNECTORS[S3])
+    assert not has_class(spark, CONNECTORS[GS])
     assert for_connector(place(f"{ROOT}/a.csv\ngs://b/c")).location == f"s3a://{BUCKET}/in/a.csv\ngs://b/c"
 
 

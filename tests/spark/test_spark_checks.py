@@ -1,6 +1,7 @@
 """Checks in the write's own pass: what they cost in passes, what they take out, and what Spark does not tell them."""
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,7 @@ from opendataflow.spark.quarantine import quarantine_folder
 from opendataflow.spark.spec import Place
 from support.patterns import SHARED
 
+EVERY_FAULT = "DATAFLOW_EVERY_FAULT" in os.environ
 SCHEMA = {"carrier": "string", "flight": "int", "delay": "double"}
 ROWS = [("AA", 1, 2.5), ("UA", 2, None), (None, 3, -4.0), ("XX", 3, 9.0)]
 NOT_NULL = Check("not_null", {"columns": ["carrier"]})
@@ -369,7 +371,8 @@ def test_numbers_of_another_write_are_not_believed(spark: SparkSession, place: P
 
 
 def test_many_branches_of_one_job_are_told_apart(spark: SparkSession, tmp_path: Path) -> None:
-    audits = [Audit((NOT_NULL, Check("rows", {"min": 1})), dataid=str(n), schema=SCHEMA) for n in range(20)]
+    branches = 20 if EVERY_FAULT else 6  # `make faults`: all of them
+    audits = [Audit((NOT_NULL, Check("rows", {"min": 1})), dataid=str(n), schema=SCHEMA) for n in range(branches)]
     union = None
     for number, audit in enumerate(audits):
         rows = [(None if at < number else "AA", at, 0.0) for at in range(20)]
@@ -388,9 +391,10 @@ def test_audits_in_several_threads_do_not_mix(spark: SparkSession, tmp_path: Pat
         rows = [(None if at < number else "AA", at, 0.0) for at in range(10)]
         return audited(spark, frame(spark, rows), place_at(tmp_path / str(number)), NOT_NULL, UNIQUE)
 
+    many = 8 if EVERY_FAULT else 4  # `make faults`: two for each thread
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(work, range(8)))
-    assert [one[0].detail for one in found] == ["", *(f"carrier is null in {n} of 10 rows" for n in range(1, 8))]
+        found = list(pool.map(work, range(many)))
+    assert [one[0].detail for one in found] == ["", *(f"carrier is null in {n} of 10 rows" for n in range(1, many))]
 
 
 # Footers --------------------------------------------------------------------------------------------------------------
@@ -461,6 +465,6 @@ def test_unique_reads_only_its_columns(spark: SparkSession, place: Place) -> Non
 
 def test_every_shared_pattern_compiles_in_java(spark: SparkSession) -> None:
     df = spark.createDataFrame([("x",)], "c string")
-    for pattern in SHARED:
-        compiled = compile_check(Check("pattern", {"columns": {"c": pattern}}), df.schema, "1")
-        df.select(compiled.conditions[0].broken.alias("broken")).collect()
+    checks = [compile_check(Check("pattern", {"columns": {"c": pattern}}), df.schema, "1") for pattern in SHARED]
+    found = df.select(*(one.conditions[0].broken.alias(str(at)) for at, one in enumerate(checks))).collect()
+    assert len(found[0]) == len(SHARED)

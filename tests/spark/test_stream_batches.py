@@ -138,6 +138,19 @@ def test_a_batch_sees_no_view_or_setting_of_the_one_before_and_static_sources_ar
         (world.folder / "names.csv").write_text("id,name\n0,Changed\n1,Changed\n")
 
 
+def test_a_function_on_the_worker_finds_nothing_of_the_batch_before(spark: SparkSession, world: World) -> None:
+    world.accept("a@x", "b@x")
+    world.code(
+        "from pyspark.sql import functions as F\n\n\n@F.udf('int')\ndef calls(_id):\n    import string\n\n"
+        "    string.calls = getattr(string, 'calls', 0) + 1\n    return string.calls\n\n\n"
+        "def run(df, stream=None):\n    return df.coalesce(1).withColumn('calls', calls('id'))\n"
+    )
+    for runid in (1, 2, 3):
+        spec = world.spec((), end=2, runid=runid)
+        assert run(spark, spec)["error"] is None
+        assert [row["calls"] for row in written(spec)] == [1, 2]
+
+
 def test_pandas_gets_one_dict_per_call_and_only_what_is_new_is_written(spark: SparkSession, world: World) -> None:
     world.accept("a", "bad", "c")
     world.code(PANDAS)

@@ -4,7 +4,7 @@ from support.projects import Project
 
 TEXT = """\
 name: Two pipelines
-spark: {master: "local[1]"}
+spark: {master: "local[2]"}
 datasets:
   raw: {path: "raw/{dataid}.csv", format: csv, options: {header: true}, schema: {id: int}, partitions: {values: [a]}}
   first: {path: first, format: parquet}

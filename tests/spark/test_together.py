@@ -1,7 +1,9 @@
 """Several chunks in one Spark job: exactly what each would be alone, or each is produced alone."""
 
 import dataclasses
+import os
 import random
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,14 @@ from opendataflow.domain.checks.check import Check
 from opendataflow.spark.pipeline import Task, read_codes
 from opendataflow.spark.spec import ChunkSpec, chunk_spec
 
+EVERY_FAULT = "DATAFLOW_EVERY_FAULT" in os.environ
 ORDERS = {
     "a": [(1, "nut", 4), (2, "bolt", -1), (3, "bolt", 3)],
     "b": [(4, "nut", 8), (5, "nut", 8)],
     "c d=%1é": [(6, "bolt", 2), (7, "screw", 1), (8, "nut", -5), (9, "nut", 7)],
 }
+# What is compared with a plain loop: two of the chunks, which could be mixed; all of them in `make faults`.
+COMPARED = list(ORDERS) if EVERY_FAULT else ["a", "c d=%1é"]
 HEAD = "from pyspark.sql import functions as F\nimport os\n\n\n"
 SHARED = {
     "a filter and a column": (
@@ -32,6 +37,11 @@ SHARED = {
     "a Python function": (
         "@F.udf('long')\ndef twice(n):\n    return 2 * n\n\n\n"
         "def run(df):\n    return df.withColumn('n', twice('amount'))\n"
+    ),
+    "a Python function that captures the same for all": (
+        "import day\n\nKNOWN = {'nut': 2, 'bolt': 3}\n\n\ndef run(df):\n    more, words = 5, {'nut', 'bolt', 'screw'}\n"
+        "    of = F.udf(lambda item: f'{day.LABEL} {KNOWN.get(item, more)} {item in words}')\n"
+        "    return df.withColumn('of', of('item'))\n"
     ),
 }
 ALONE = {
@@ -158,6 +168,33 @@ ALONE |= {
         "def run(df):\n    name = df.inputFiles()[0].rpartition('/')[2]\n"
         "    return df.withColumn('of', F.udf(lambda _id: name)('id'))\n"
     ),
+    "a function that knows the first file, from the JVM": (
+        "def run(df):\n    name = df._jdf.inputFiles()[0].rpartition('/')[2]\n"
+        "    return df.withColumn('of', F.udf(lambda _id: name)('id'))\n"
+    ),
+    "a pandas function that knows the first file, from the JVM": (
+        "def run(df):\n    name = df._jdf.inputFiles()[0].rpartition('/')[2]\n"
+        "    named = F.pandas_udf(lambda ids: ids.map(lambda _id: name), 'string')\n"
+        "    return df.withColumn('of', named('id'))\n"
+    ),
+    "a function that knows the plan": (
+        "def run(df):\n    df.createOrReplaceTempView('mine')\n"
+        "    df.sparkSession.conf.set('spark.sql.maxMetadataStringLength', '10000')\n"
+        "    plan = df.sparkSession.sql('EXPLAIN EXTENDED SELECT * FROM mine').collect()[0][0]\n"
+        "    name = plan.rpartition('/orders/')[2].partition('.csv')[0]\n"
+        "    return df.withColumn('of', F.udf(lambda _id: name)('id'))\n"
+    ),
+    "a list of values that knows the first file": (
+        "def run(df):\n    name = df._jdf.inputFiles()[0].rpartition('/')[2]\n    df.createOrReplaceTempView('mine')\n"
+        "    return df.sparkSession.sql('SELECT mine.*, kind FROM mine LEFT JOIN (VALUES '\n"
+        "        f\"('nut', '{name}'), ('bolt', 'x')) AS kinds (item, kind) ON kinds.item = mine.item\")\n"
+    ),
+    "a lookup beside the first file, from the JVM": (
+        "from urllib.parse import unquote\n\n\ndef run(df):\n"
+        "    beside = unquote(df._jdf.inputFiles()[0]).replace('/orders/', '/lookup/')\n"
+        "    other = df.sparkSession.read.schema('item string, kind string').csv(beside)\n"
+        "    return df.join(F.broadcast(other), on='item', how='left')\n"
+    ),
     "a variable of the run, and the error is swallowed": (
         "from day import today_or\n\n\ndef run(df):\n    return df.withColumn('day', F.lit(today_or('unknown')))\n"
     ),
@@ -177,6 +214,10 @@ BY_FILE = {
     "the name of the file",
     "the hash of the plan",
     "a function that knows the first file",
+    "a function that knows the first file, from the JVM",
+    "a pandas function that knows the first file, from the JVM",
+    "a function that knows the plan",
+    "a list of values that knows the first file",
 }  # other than by hand: options of the reader, escaped names
 # Whether it is shared or not: every file is a task of its own, and so is every file by hand.
 EITHER = {
@@ -184,10 +225,14 @@ EITHER = {
         "seen = []\n\n\n@F.udf('long')\ndef nth(number):\n    seen.append(number)\n    return len(seen)\n\n\n"
         "def run(df):\n    return df.withColumn('n', nth('id'))\n"
     ),
+    "a function that counts in a module of its worker": (
+        "@F.udf('long')\ndef nth(_id):\n    import string\n\n    string.calls = getattr(string, 'calls', 0) + 1\n"
+        "    return string.calls\n\n\ndef run(df):\n    return df.withColumn('n', nth('id'))\n"
+    ),
     "a function of a chance that is always the same": ("def run(df):\n    return df.withColumn('n', F.rand(seed=3))\n"),
 }
 DAY = (
-    "import os\n\n\ndef today():\n    return os.environ.get('dataid')\n\n\n"
+    "import os\n\nLABEL = 'known'\n\n\n\ndef today():\n    return os.environ.get('dataid')\n\n\n"
     "def today_or(other):\n    try:\n        return os.environ['dataid']\n    except Exception:\n        return other\n"
 )
 
@@ -206,10 +251,10 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def specs(home: Path, *, first: int, **changes: Any) -> list[ChunkSpec]:
+def specs(home: Path, *, first: int, dataids: Iterable[str] = ORDERS, **changes: Any) -> list[ChunkSpec]:
     """A spec for each chunk; the numbers of the runs begin with `first`."""
     made = []
-    for number, dataid in enumerate(ORDERS):
+    for number, dataid in enumerate(dataids):
         spec = chunk_spec(
             {
                 "home": str(home), "slug": "price", "transformations": ["step"], "dataid": dataid,
@@ -246,7 +291,7 @@ def produce(spark: SparkSession, wanted: list[ChunkSpec]) -> dict[str, dict[str,
 def by_hand(spark: SparkSession, home: Path) -> dict[str, list[dict[str, Any]]]:
     """What each chunk comes to in a plain loop."""
     text, found = (home / "pipelines/price/step.py").read_text(), {}
-    for dataid in ORDERS:
+    for dataid in COMPARED:
         session = spark.newSession()
         read = session.read.option("header", True)
         df = read.schema("id int, item string, amount int").csv(str(home / "orders" / f"{dataid}.csv"))
@@ -299,26 +344,30 @@ def test_what_is_the_same_for_each_file_is_the_same(spark: SparkSession, home: P
 
 
 def assert_as_by_hand(spark: SparkSession, home: Path, *, shared: bool | None = None) -> None:
-    together = produce(spark, specs(home, first=200))
+    together = produce(spark, specs(home, first=200, dataids=COMPARED))
     if shared is not None:
         assert {one["job_runid"] for one in together.values()} == ({200} if shared else {None})
     assert {one["error"] for one in together.values()} == {None}
     assert {dataid: in_order(one["data"]) for dataid, one in together.items()} == by_hand(spark, home)
 
 
-@pytest.mark.parametrize("what", SHARED)
+@pytest.mark.parametrize("what", list(SHARED)[: None if EVERY_FAULT else 2])
 def test_without_the_promise_nothing_is_shared(spark: SparkSession, home: Path, what: str) -> None:
+    """For two of them; for all of them in `make faults`."""
     (home / "pipelines/price/step.py").write_text(HEAD + SHARED[what])
-    together = produce(spark, specs(home, first=100, rowwise=False))
+    together = produce(spark, specs(home, first=100, dataids=COMPARED, rowwise=False))
     assert {one["job_runid"] for one in together.values()} == {None}
     assert {dataid: in_order(one["data"]) for dataid, one in together.items()} == by_hand(spark, home)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(4 if EVERY_FAULT else 2))
 def test_a_value_from_a_file_name_is_found_out_whichever_chunks_are_drawn(
     spark: SparkSession, home: Path, seed: int
 ) -> None:
-    """PySpark's own methods that tell it are watched; behind them is the JVM, where nobody watches."""
+    """PySpark's own methods that tell it are watched; behind them is the JVM, where nobody watches.
+
+    Two draws; four in `make faults`.
+    """
     (home / "pipelines/price/step.py").write_text(
         HEAD + "def run(df):\n    name = sorted(df._jdf.inputFiles())[0].rpartition('/')[2]\n"
         "    return df.withColumn('day', F.lit(name))\n"
@@ -363,13 +412,31 @@ def test_a_chunk_that_is_a_link_to_another_one_is_no_more_than_that(spark: Spark
     assert_as_by_hand(spark, home)
 
 
-def test_a_chunk_of_several_files_keeps_them_together(spark: SparkSession, home: Path) -> None:
-    (home / "pipelines/price/step.py").write_text("def run(df):\n    return df.where('amount > 0')\n")
+def in_several_files(home: Path) -> None:
     whole = (home / "orders/b.csv").read_text()
     (home / "orders/b.csv").unlink()
     (home / "orders/b.csv").mkdir()
     (home / "orders/b.csv/one.csv").write_text(whole)
     (home / "orders/b.csv/two.csv").write_text("id,item,amount\n10,nut,1\n")
+
+
+def test_a_function_that_counts_counts_over_all_files_of_its_chunk(spark: SparkSession, home: Path) -> None:
+    (home / "pipelines/price/step.py").write_text(HEAD + EITHER["a function that counts"])
+    in_several_files(home)
+    (home / "orders/b.csv/three.csv").write_text("id,item,amount\n11,nut,1\n")
+    assert_the_same(spark, home, shared=False)
+
+
+def test_a_function_that_counts_counts_over_as_much_of_a_large_file_as_alone(spark: SparkSession, home: Path) -> None:
+    (home / "pipelines/price/step.py").write_text(HEAD + EITHER["a function that counts"])
+    rows = "".join(f"{number},{'nut' * 100},1\n" for number in range(15_000))
+    (home / "orders/b.csv").write_text(f"id,item,amount\n{rows}")
+    assert_the_same(spark, home, shared=False)
+
+
+def test_a_chunk_of_several_files_keeps_them_together(spark: SparkSession, home: Path) -> None:
+    (home / "pipelines/price/step.py").write_text("def run(df):\n    return df.where('amount > 0')\n")
+    in_several_files(home)
     together = produce(spark, specs(home, first=100))
     assert sorted(row["id"] for row in together["b"]["data"]) == [4, 5, 10]
     assert together["b"]["job_runid"] == 100

@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.connect import DataFrameQueryContext, SparkConnectGrpcException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.connect.proto import FetchErrorDetailsResponse
 
 from opendataflow.spark.active_session import use_session
 from opendataflow.spark.blame import blame
+from opendataflow.spark.capture import kept_output
 from opendataflow.spark.explain import explain, user_traceback
 from opendataflow.spark.steps import Steps, new_steps
 from opendataflow.spark.transformations import (
@@ -214,7 +217,8 @@ def chain(home: Path, *sources: str) -> tuple[list[Transformation], Steps, list[
     changes: list[tuple[str, str]] = []
     loaded = [transformation(home, f"t{number}", source) for number, source in enumerate(sources, 1)]
     named = [(one.code.name, one.code.digest) for one in loaded]
-    return loaded, new_steps(named, lambda step: changes.append((step.name, step.status))), changes
+    steps = new_steps(named, lambda step: changes.append((step.name, step.status)), keep_output=kept_output)
+    return loaded, steps, changes
 
 
 def test_steps_tell_how_far_each_got_and_what_it_printed(spark: SparkSession, tmp_path: Path) -> None:
@@ -246,7 +250,7 @@ def test_a_module_that_fails_to_load_is_its_own_steps_error(tmp_path: Path) -> N
     (folder / "good.py").write_text("print('loading')\ndef run(df):\n    return df\n")
     (folder / "bad.py").write_text("import json\nimport no_such_thing\n")
     codes = [read_code(str(tmp_path), "clean", name) for name in ("good", "bad")]
-    steps = new_steps([(code.name, code.digest) for code in codes])
+    steps = new_steps([(code.name, code.digest) for code in codes], keep_output=kept_output)
     with pytest.raises(ModuleNotFoundError):
         load_anew(codes, steps)
     good, bad = steps.steps
@@ -325,11 +329,18 @@ def test_what_spark_raises_late_is_blamed_on_the_transformation_whose_line_it_wa
     assert steps.steps[1].error.startswith(told)
 
 
-def test_a_line_that_stands_only_in_the_message_is_blamed_too(tmp_path: Path) -> None:
+def test_a_line_that_a_spark_connect_server_names_is_blamed_too(tmp_path: Path) -> None:
     _, steps, _ = chain(tmp_path, PASS)
-    error = RuntimeError(f'[CAST] == DataFrame ==\n"cast" was called from\n{tmp_path}/pipelines/clean/t1.py:2\n\nJVM')
+    context = FetchErrorDetailsResponse.QueryContext(
+        context_type=FetchErrorDetailsResponse.QueryContext.DATAFRAME, fragment="cast",
+        call_site=f"{tmp_path}/pipelines/clean/t1.py:2",
+    )  # fmt: skip
+    error = SparkConnectGrpcException(
+        "Cannot cast.", errorClass="CAST_INVALID_INPUT", contexts=[DataFrameQueryContext(context)],
+        messageParameters={"expression": "'x'", "sourceType": '"STRING"', "targetType": '"INT"'},
+    )  # fmt: skip
     assert blame(error, steps, str(tmp_path)) is steps.steps[0]
-    assert steps.steps[0].error.startswith("pipelines/clean/t1.py:2: RuntimeError: [CAST]")
+    assert steps.steps[0].error.startswith("pipelines/clean/t1.py:2: [CAST_INVALID_INPUT] The value 'x' cannot")
 
 
 def test_what_no_transformation_caused_is_blamed_on_none(spark: SparkSession, tmp_path: Path) -> None:

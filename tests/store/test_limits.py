@@ -15,6 +15,7 @@ from opendataflow.execution.prepare import prepare
 from opendataflow.store import registry
 from opendataflow.store.operations import hold_job, release_job
 from opendataflow.store.records import workers
+from support.processes import wait_for
 
 
 def claim_all(world: World, jobid: str = "load") -> list[str]:
@@ -242,11 +243,12 @@ def test_a_limit_is_in_force_when_its_command_returns(postgres_server: object, w
     store = world.open()
     done = threading.Thread(target=workers.set_limit, args=(store, store.get_job("load"), 1))
     done.start()
-    time.sleep(0.2)
-    assert workers.limits_of(world.store, world.store.get_job("load")).scaled_to == 1  # others see it already
+    of = world.store.get_job("load")
+    wait_for(lambda: workers.limits_of(world.store, of).scaled_to == 1, "others see it already")
+    time.sleep(0.1)  # it would have returned by now
     assert done.is_alive()
     under_way.commit()
-    done.join(timeout=1)
+    done.join(timeout=60)
     assert not done.is_alive()
     under_way.close()
     store.close()

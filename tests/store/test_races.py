@@ -191,17 +191,15 @@ def test_a_readers_open_transaction_does_not_delay_a_claim(world: World) -> None
     reader.execute("BEGIN")
     seen = reader.execute("SELECT status FROM job_status").fetchall()
     reader.execute("SELECT * FROM datastatus").fetchall()
-    started = time.monotonic()
+    # If they waited for the reader, they would do so for ever: it goes on only after them.
     claim = world.must_claim("load")
     world.finish(claim)
-    took = time.monotonic() - started
     assert reader.execute("SELECT count(*) FROM history").fetchall()
     if world.is_sqlite:  # the reader still sees the moment its transaction began in
         assert reader.execute("SELECT status FROM job_status").fetchall() == seen == [("PENDING",)]
     reader.execute("COMMIT")
     assert reader.execute("SELECT status FROM job_status").fetchall() == [("COMPLETE",)]
     reader.close()
-    assert took < 2.0
 
 
 def test_many_processes_make_and_write_one_sqlite_store_without_locked(tmp_path: Path) -> None:

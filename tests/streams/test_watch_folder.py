@@ -208,3 +208,65 @@ def test_a_file_may_have_any_bytes_in_its_name_and_is_taken_once(watched: Watche
     assert watched.items() == ["a@x"]
     assert {one["file"] for one in watched.rejected()} == {"caf\\udce9.csv", "\\udcff\\udcfe.csv"}
     "\n".join([*watched.said, *(str(one) for one in watched.rejected())]).encode()  # any terminal and store takes it
+
+
+def test_a_file_that_became_a_link_after_the_look_is_not_followed(watched: Watched, tmp_path: Path) -> None:
+    """Whoever may write into the folder, but not read a file elsewhere, would have it taken in for them."""
+    secret, put = tmp_path / "secret.csv", watched.folder / "a.csv"
+    secret.write_text("email,age\nsecret@x,1\n")
+    put.write_text("email,age\na@x,1\n")
+
+    def swap() -> float:
+        """The clock is asked after the look at a file and before it is opened."""
+        if not put.is_symlink():
+            put.unlink()
+            put.symlink_to(secret)
+        return time.time() + LATER
+
+    watched.feed.close()
+    log = IntakeLog(str(watched.stream))
+    watched.feed = FolderFeed(watched.job, str(watched.stream), log, say=watched.said.append, clock=swap)
+    assert watched.take() == 0
+    assert put.is_symlink()
+    assert watched.items() == []
+    assert watched.said == [f"{put} is not taken in: Too many levels of symbolic links"]
+    assert not (watched.stream / watch_folder.COPY).exists()
+
+
+def test_a_watched_folder_that_leads_out_of_the_root_is_not_read(watched: Watched, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "a.csv").write_text("email,age\nsecret@x,1\n")
+    watched.folder.rmdir()
+    watched.folder.symlink_to(outside)
+    assert watched.take() == 0
+    assert watched.items() == []
+    assert watched.said == [f"the folder {watched.folder} leads out of {watched.root}; nothing in it is taken in"]
+    assert not (watched.stream / watch_folder.COPY).exists()
+    watched.folder.unlink()
+    (watched.root / "elsewhere").mkdir()
+    (watched.root / "elsewhere/b.csv").write_text("email,age\nb@x,1\n")
+    watched.folder.symlink_to("elsewhere")
+    assert watched.take() == 1
+
+
+def test_a_folder_that_became_a_link_after_the_look_is_not_followed(watched: Watched, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    for folder in (outside, watched.folder):
+        (folder / "a.csv").write_text("email,age\nsecret@x,1\n")
+
+    def swap() -> float:
+        """The clock is asked after the look at a file and before it is opened."""
+        if not watched.folder.is_symlink():
+            watched.folder.rename(watched.root / "before")
+            watched.folder.symlink_to(outside)
+        return time.time() + LATER
+
+    watched.feed.close()
+    log = IntakeLog(str(watched.stream))
+    watched.feed = FolderFeed(watched.job, str(watched.stream), log, say=watched.said.append, clock=swap)
+    assert watched.take() == 0
+    assert watched.items() == []
+    assert watched.said == [f"{watched.folder / 'a.csv'} is not taken in: it is not below {watched.root}"]
+    assert not (watched.stream / watch_folder.COPY).exists()

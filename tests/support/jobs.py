@@ -4,7 +4,7 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
-from support.processes import processes_with, wait_for
+from support.processes import forks_in, processes_with, wait_for
 from support.projects import RUNJOB, Project
 
 ONE_JOB = """\
@@ -50,7 +50,8 @@ def runs(project: Project, columns: str, jobid: str = "work") -> list[tuple[obje
 
 def processes_of(project: Project) -> list[int]:
     """Living processes that some run of this project's store has started."""
-    return processes_with(f"DATAFLOW_STORE_ID={project.sql('SELECT store_id FROM store')[0][0]}")
+    marked = processes_with(f"DATAFLOW_STORE_ID={project.sql('SELECT store_id FROM store')[0][0]}")
+    return marked + forks_in(project.folder)
 
 
 def wait_until_gone(project: Project, *, seconds: float = 20.0) -> None:

@@ -57,9 +57,12 @@ class HandGuard(Guard):
         self.events_fd, self._says = os.pipe()
         self.out_fd, self._out = os.pipe()
         self.err_fd, self._err = os.pipe()
-        for fd in (self.events_fd, self.out_fd, self.err_fd):
+        self.answers_fd, self._answers = os.pipe()
+        for fd in self.fds:
             os.set_blocking(fd, False)
-        self._unread = b""
+        self._unread = self._unanswered = b""
+        self.can_fork = False
+        self.is_current = lambda: True
         self._common = None
         self.child_stays = self.is_gone = False
         self.started = 0
@@ -85,7 +88,7 @@ class HandGuard(Guard):
         self._says = -1
 
     def close(self) -> None:
-        for fd in (self.events_fd, self.out_fd, self.err_fd, self._says, self._out, self._err):
+        for fd in (*self.fds, self._says, self._out, self._err, self._answers):
             if fd >= 0 and not self._is_closed:
                 os.close(fd)
         self._is_closed = True

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from support.projects import DATAFLOW, Project
+from support.projects import DATAFLOW, Project, with_settings
 from support.web import Site
 
 NIGHT = """
@@ -89,7 +89,8 @@ def served_night(kind: str, request: pytest.FixtureRequest, factory: pytest.Temp
     """It, over a new store of this kind."""
     project = new_project(kind, request, factory)
     named = night(project)
-    with Site(project) as site:
+    # An answer that several people get is kept for a shorter moment, so that a test soon sees the next one.
+    with Site(project, command=with_settings(DATAFLOW, "server.cached.KEEP_SECONDS = 0.2")) as site:
         yield Night(project, site, named)
 
 

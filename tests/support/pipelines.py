@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from opendataflow.execution.processes import ZYGOTE
+from support.drivers import keepers
 from support.processes import is_alive, wait_for
 from support.projects import DATAFLOW, Project
 
@@ -16,11 +18,7 @@ STEP = f"pipelines/{SLUG}/step.py"
 PROJECT = """\
 name: Faults
 environments: {{dev: {{root: ./data}}}}
-spark:
-  master: local[2]
-  conf:
-    spark.driver.extraJavaOptions: -XX:TieredStopAtLevel=1 -XX:+UseSerialGC  # starts sooner
-    spark.python.worker.faulthandler.enabled: "false"
+spark: {{master: "local[2]"}}
 datasets:
   orders:
     path: "orders/{{dataid}}.csv"
@@ -134,11 +132,29 @@ def descendants(pid: int) -> dict[int, str]:
 
 
 def find_child(runner: int) -> int | None:
-    return _find(runner, "-m opendataflow.spark.child")
+    """The process of a run: a fork of a guard that is a fork of the zygote; of a stream, the child that stays."""
+    zygote = find_zygote(runner)
+    forks = [pid for guard in _children(zygote) for pid in _children(guard)] if zygote is not None else []
+    return forks[0] if forks else _find(runner, "-m opendataflow.spark.child")
 
 
 def find_jvm(runner: int) -> int | None:
-    return _find(runner, "org.apache.spark.deploy.SparkSubmit")
+    """Spark's driver: of a stream, below its runner; else the keeper's."""
+    below = _find(runner, "org.apache.spark.deploy.SparkSubmit")
+    return below or next((keeper["jvm_pid"] for keeper in keepers()), None)
+
+
+def find_zygote(runner: int) -> int | None:
+    return _find(runner, f"-m {ZYGOTE}")
+
+
+def find_keeper(_runner: int) -> int | None:
+    return next((keeper["pid"] for keeper in keepers()), None)
+
+
+def _children(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(child) for child in text.split()]
 
 
 def _find(runner: int, word: str) -> int | None:
@@ -154,7 +170,7 @@ def kill(find: Callable[[int], int | None], runner: "subprocess.Popen[str]") -> 
 
 
 def gone(pid: int) -> bool:
-    wait_for(lambda: not is_alive(pid), f"process {pid} is gone", seconds=5)
+    wait_for(lambda: not is_alive(pid), f"process {pid} is gone", seconds=60)
     return True
 
 

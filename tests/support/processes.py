@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from opendataflow.execution.processes import ZYGOTE
+
 T = TypeVar("T")
 
 
@@ -36,6 +38,17 @@ def processes_with(mark: str) -> list[int]:
         for folder in Path("/proc").iterdir()
         if folder.name.isdigit() and mark.encode() in _read(folder / "environ").split(b"\0") and not _is_zombie(folder)
     ]
+
+
+def forks_in(place: Path) -> list[int]:
+    """Living zygotes, and forks of them, whose working directory is this folder: forks carry no mark of their own."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and ZYGOTE.encode() in _read(folder / "cmdline").split(b"\0"):
+            with contextlib.suppress(OSError):
+                if (folder / "cwd").resolve() == place.resolve() and not _is_zombie(folder):
+                    found.append(int(folder.name))
+    return found
 
 
 def command_lines() -> bytes:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from support.drivers import VARIABLE
 from support.quick import Forks
 
 BIN = Path(sys.executable).parent
@@ -62,7 +63,7 @@ class Project:
         return file
 
     def env(self, **extra: str) -> dict[str, str]:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("DATAFLOW_", "PASSKEY"))}
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("DATAFLOW_", "PASSKEY")) or k == VARIABLE}
         return {**kept, "PATH": f"{BIN}:{kept['PATH']}", "DATAFLOW_STORE": self.store, "NO_COLOR": "1", **extra}
 
     def run(

@@ -60,12 +60,12 @@ class Server:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=90)
 
     def stop(self) -> tuple[int, str]:
         """Ask it to end; its exit code and what it said."""
         self.process.terminate()
-        _, said = self.process.communicate(timeout=30)
+        _, said = self.process.communicate(timeout=90)
         return self.process.returncode, said
 
 
@@ -74,7 +74,7 @@ class Client:
 
     def __init__(self, port: int, token: str | None, path: str = "/v1/streams/leads") -> None:
         self.token, self.path = token, path
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
 
     def post(self, body: bytes | str, *, path: str | None = None, **headers: str) -> tuple[int, dict[str, Any]]:
         """Status and JSON of the answer; headers with _ for -."""

@@ -125,19 +125,44 @@ class Site(Server):
             store.close()
 
 
+class _Chromium:
+    """A real Chromium, started when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._playwright: Any = None
+        self._browser: Any = None
+
+    def get(self) -> Any:
+        if self._browser is not None and not self._browser.is_connected():
+            self.close()
+        if self._browser is None:
+            from playwright.sync_api import sync_playwright
+
+            path = os.environ.get("DATAFLOW_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+            assert path, "Chromium is needed: apt-get install -y chromium"
+            self._playwright = sync_playwright().start()
+            self._browser = self._playwright.chromium.launch(executable_path=path, args=CHROMIUM_OPTIONS)
+        return self._browser
+
+    def close(self) -> None:
+        if self._browser is not None:
+            self._browser.close()
+        if self._playwright is not None:
+            self._playwright.stop()
+        self._playwright = self._browser = None
+
+
+CHROMIUM = _Chromium()
+
+
 @contextmanager
 def browser(site: Site, role: str | None = "operator", **options: Any) -> Iterator[Any]:
     """A page of a real Chromium, signed in. `options` are those of a Playwright context: viewport, color_scheme, …
 
     What the page's scripts raise, and what the Content-Security-Policy refuses, fails the test.
     """
-    from playwright.sync_api import sync_playwright
-
-    path = os.environ.get("DATAFLOW_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-    assert path, "Chromium is needed: apt-get install -y chromium"
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=CHROMIUM_OPTIONS)
-        context = chromium.new_context(base_url=site.url, **options)
+    context = CHROMIUM.get().new_context(base_url=site.url, **options)
+    try:
         if role is not None:
             secret = site.visitor(role).secret
             context.add_cookies([{"name": COOKIE, "value": secret, "url": site.url}])
@@ -145,7 +170,9 @@ def browser(site: Site, role: str | None = "operator", **options: Any) -> Iterat
         wrong: list[str] = []
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(60_000)
         yield page
-        chromium.close()
-        assert wrong == []
+        page.close()
+    finally:
+        context.close()
+    assert wrong == []

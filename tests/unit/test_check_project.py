@@ -97,6 +97,18 @@ CODE = {
     "both libraries": (
         f"import pandas\nimport pyspark\n{GOOD}", "warning", 2,
         "imports both pandas and pyspark, so it gets Spark DataFrames"),
+    "a global view": (
+        GOOD.replace("    return", "    df.createOrReplaceGlobalTempView('x')\n    return"), "error", 6,
+        "createOrReplaceGlobalTempView() makes a view for other sessions"),
+    "a saved table": (
+        GOOD.replace("    return", "    df.write.mode('append').saveAsTable('x')\n    return"), "error", 6,
+        "saveAsTable() writes a table for other sessions"),
+    "a file for all runs": (
+        GOOD.replace("    return", "    df.sparkSession.sparkContext.addPyFile('x')\n    return"), "error", 6,
+        "addPyFile() gives the file to all runs"),
+    "a table in SQL": (
+        GOOD.replace("    return", "    df.sparkSession.sql(f'CREATE TABLE {df2} (a int)')\n    return"), "error", 6,
+        "CREATE TABLE makes a name for other sessions"),
     "pandas without its import": (
         GOOD.replace("    return", "    df['c'] = 1\n    return"), "warning", 6,
         "sets a column as only pandas can, but imports neither pandas nor pyspark, so it gets Spark's"),

@@ -20,6 +20,7 @@ SECRET = "open sesame 42"
 SECRETS = (
     "DATAFLOW_PASSKEY", "PASSKEY", "DATAFLOW_PASSKEY_FILE", "DATAFLOW_NEW_PASSKEY", "DATAFLOW_STORE",
     "DATAFLOW_GIT_TOKEN", "DATAFLOW_STREAM_TOKEN", "DATAFLOW_TOKEN", "DATAFLOW_HOOK_SECRET", "DATAFLOW_ADMIN_PASSWORD",
+    "DATAFLOW_LINEAGE_URL", "OPENLINEAGE_API_KEY", "OPENLINEAGE__TRANSPORT__AUTH__APIKEY",
 )  # fmt: skip
 TOLD = "is reserved for OpenDataFlow's own secrets and is never filled in; use a variable of another name"
 
@@ -40,7 +41,7 @@ def test_the_passkey_the_stores_address_and_tokens_are_reserved(name: str) -> No
 @pytest.mark.parametrize(
     "name",
     ["DATAFLOW_ENV", "DATAFLOW_HOME", "DATAFLOW_STORE_ID", "DATAFLOW_URL", "DATABASE_URL", "HOOK_TOKEN", "PGPASSWORD",
-     "dataflow_passkey", ""],
+     "OPENLINEAGE_URL", "OPENLINEAGE_NAMESPACE", "dataflow_passkey", ""],
 )  # fmt: skip
 def test_variables_of_people_and_those_without_secrets_are_not(name: str) -> None:
     assert not is_platform_variable(name)

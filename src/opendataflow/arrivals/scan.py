@@ -113,7 +113,7 @@ class _Scan:
                 candidates.append(one)
             else:
                 yield self._arrival(
-                    one.dataid, State.IGNORED, f"{one.path} names no dataid of {self.dataset.partitions}"
+                    one.dataid, State.IGNORED, f"{one.path} names no dataid of {self.dataset.datasetid}"
                 )
         beside = {path for one in candidates for path in self._files_beside(one.dataid)}
         known = known_chunks(self.store, self.dataset) if candidates else {}

@@ -62,14 +62,14 @@ class ChunkFiles:
 
     def __init__(
         self, location: str, *, format_: str | None, options: Mapping[str, Any], schema: Mapping[str, str] | None,
-        found: Found | None = None,
+        found: Found | None = None, root: str | None = None,
     ) -> None:  # fmt: skip
-        """`found`: its files, where they were looked for already."""
+        """`found`: its files, where they were looked for already; with a `root`, none is read that is not below it."""
         named = [name for name, _, _ in (found or find_files(location)).files]
         self.files = [(name or os.path.basename(location), os.path.join(location, name) if name else location)
                       for name in named]  # fmt: skip
         self.format = format_ or _format_of(location) or _format_of(named[0] if named else "")
-        self.options, self.schema = options, schema
+        self.options, self.schema, self.root = options, schema, root
         self.crooked = 0
         self.first_crooked = ""
 
@@ -83,7 +83,7 @@ class ChunkFiles:
                         names = self._header(file, path)
                         yield Opening(file, names, is_empty=names is None and self._has_header)
                     case "parquet" | "orc":
-                        types, rows, null_counts = columnar.footer(path, self.format)
+                        types, rows, null_counts = columnar.footer(path, self.format, root=self.root)
                         yield Opening(file, tuple(types), types, rows, null_counts)
                     case "text":
                         yield Opening(file, ("value",))
@@ -112,9 +112,9 @@ class ChunkFiles:
             case "text":
                 return self._text(file, path)
             case "orc":
-                return columnar.orc_batches(path, columns)
+                return columnar.orc_batches(path, columns, root=self.root)
             case _:
-                return columnar.parquet_batches(path, columns, BATCH_ROWS)
+                return columnar.parquet_batches(path, columns, BATCH_ROWS, root=self.root)
 
     # CSV --------------------------------------------------------------------------------------------------------------
     @property
@@ -141,7 +141,7 @@ class ChunkFiles:
     def _header(self, file: str, path: str) -> tuple[str, ...] | None:
         """The names of the columns; None for an empty file."""
         self._check_csv_options()
-        with _lines(path) as source:
+        with _lines(path, self.root) as source:
             # A byte order mark belongs to the file, not to the name of its first column.
             encoding = "utf-8-sig" if self._encoding in ("utf-8", "utf8") else self._encoding
             text = io.TextIOWrapper(source, encoding=encoding, errors="replace", newline="")
@@ -178,7 +178,7 @@ class ChunkFiles:
             return "skip"
 
         with contextlib.ExitStack() as stack:
-            source = stack.enter_context(open_stream(path))
+            source = stack.enter_context(open_stream(path, root=self.root))
             try:
                 reader = stack.enter_context(self._csv_reader(source, names, skip))
             except pa.ArrowInvalid as error:
@@ -231,14 +231,14 @@ class ChunkFiles:
         value = last.column(last.num_columns - 1)[last.num_rows - 1].as_py()
         if value is None or "\n" not in value:
             return False
-        with open_binary(path) as file:
+        with open_binary(path, root=self.root) as file:
             file.seek(max(0, size_of(path) - 64))
             return not file.read().rstrip(b"\r\n").endswith(self._mark("quote", default='"').encode())
 
     # JSON lines and text ----------------------------------------------------------------------------------------------
     def _decoded(self, file: str, path: str) -> Iterator[tuple[int, str]]:
         """Lines with their numbers, from 1."""
-        with _lines(path) as source:
+        with _lines(path, self.root) as source:
             if self._encoding not in _ASCII_LIKE:  # a newline is more than one byte there
                 text = io.TextIOWrapper(source, encoding=self._encoding)
                 yield from enumerate(text, start=1)
@@ -326,8 +326,8 @@ def _json_array(values: list[Any], declared: str | None) -> Any:
 
 # Opening --------------------------------------------------------------------------------------------------------------
 @contextlib.contextmanager
-def _lines(path: str) -> Iterator[Any]:
-    with open_stream(path) as source, io.BufferedReader(source, 1 << 16) as lines:
+def _lines(path: str, root: str | None) -> Iterator[Any]:
+    with open_stream(path, root=root) as source, io.BufferedReader(source, 1 << 16) as lines:
         yield lines
 
 

@@ -10,16 +10,16 @@ from opendataflow.storage.buckets.opened import arrow_source, buffer_bytes
 Footer = tuple[dict[str, Any], int, dict[str, int]]  # types, rows, null counts of columns whose statistics are complete
 
 
-def footer(path: str, format_: str) -> Footer:
+def footer(path: str, format_: str, *, root: str | None = None) -> Footer:
     """What can be known without reading a row."""
     if format_ == "orc":
         from pyarrow import orc
 
-        read = orc.ORCFile(arrow_source(path))
+        read = orc.ORCFile(arrow_source(path, root=root))
         return {field.name: field.type for field in read.schema}, int(read.nrows), {}
     from pyarrow import parquet
 
-    with parquet.ParquetFile(arrow_source(path)) as reader:
+    with parquet.ParquetFile(arrow_source(path, root=root)) as reader:
         types = {field.name: field.type for field in reader.schema_arrow}
         return types, int(reader.metadata.num_rows), _null_counts(reader.metadata)
 
@@ -40,21 +40,23 @@ def _null_counts(metadata: Any) -> dict[str, int]:
     return {name: count for name, count in counts.items() if name not in unknown}
 
 
-def parquet_batches(path: str, columns: set[str], batch_rows: int) -> Iterator[tuple[int, dict[str, Any]]]:
+def parquet_batches(
+    path: str, columns: set[str], batch_rows: int, *, root: str | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:  # fmt: skip
     from pyarrow import parquet
 
     # A row group may be as large as the file; with a buffer it is read page by page.
-    with parquet.ParquetFile(arrow_source(path), buffer_size=buffer_bytes(path), pre_buffer=False) as reader:
+    with parquet.ParquetFile(arrow_source(path, root=root), buffer_size=buffer_bytes(path), pre_buffer=False) as reader:
         wanted = [name for name in reader.schema_arrow.names if name in columns]
         for batch in reader.iter_batches(batch_size=batch_rows, columns=wanted):
             yield batch.num_rows, {name: _plain(batch.column(name)) for name in wanted}
 
 
-def orc_batches(path: str, columns: set[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+def orc_batches(path: str, columns: set[str], *, root: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
     """Stripe by stripe, which writers keep at some 64 MB."""
     from pyarrow import orc
 
-    reader = orc.ORCFile(arrow_source(path))
+    reader = orc.ORCFile(arrow_source(path, root=root))
     wanted = [name for name in reader.schema.names if name in columns]
     for stripe in range(reader.nstripes):
         batch = reader.read_stripe(stripe, columns=wanted or None)

@@ -24,8 +24,9 @@ from opendataflow.cli.sources import look as source
 from opendataflow.cli.store import clean, db
 from opendataflow.cli.streams import control as stream
 from opendataflow.cli.workers import limits as scale
+from opendataflow.cli.workers import spark as spark_drivers
 from opendataflow.cli.workers import tick, worker
-from opendataflow.errors import DataflowError
+from opendataflow.errors import DataflowError, find_no_text
 from opendataflow.execution.guard import open_standard_streams
 from opendataflow.extras import find_missing
 
@@ -64,6 +65,7 @@ accounts.add_to(app)
 app.add_typer(db.app, name="db")
 app.add_typer(crypt.app, name="crypt")
 app.add_typer(notify.app, name="notify")
+app.add_typer(spark_drivers.app, name="spark")
 
 
 def _version(wanted: bool) -> None:
@@ -101,6 +103,10 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as error:
         # Usage errors of click, which newer versions of Typer bring along under a name of their own.
         show, code = getattr(error, "show", None), getattr(error, "exit_code", None)
+        no_text = find_no_text(sys.argv[1:] if argv is None else argv)
+        if no_text is not None and (isinstance(error, UnicodeEncodeError) or callable(show)):
+            sys.stderr.write(f"dataflow: {no_text}\n")
+            return no_text.exit_code
         if callable(show) and isinstance(code, int):
             show()
             return code

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from opendataflow.errors import DataflowError, UsageError
+from opendataflow.errors import DataflowError, UsageError, find_no_text
 from opendataflow.execution.guard import Guard, open_standard_streams
 
 HELP = """\
@@ -97,6 +97,10 @@ def run(argv: list[str]) -> int:
         say(str(error))
         return error.exit_code
     except Exception as error:  # noqa: BLE001  the last resort: an exit code of its own
+        no_text = find_no_text(argv) if isinstance(error, UnicodeEncodeError) else None
+        if no_text is not None:
+            say(str(no_text))
+            return no_text.exit_code
         import traceback
 
         from opendataflow.extras import find_missing

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from opendataflow.deploy.repository import Entry
+from opendataflow.domain.checks.check import printable
 from opendataflow.domain.registration import Registration
 from opendataflow.domain.variables import without_platform_variables
 from opendataflow.errors import ConfigurationError
@@ -81,7 +82,7 @@ def check_version(
 
 
 def _error(file: str, message: str, next_step: str, line: int = 1) -> Problem:
-    return Problem(severity=ERROR, file=file, line=line, message=message, next_step=next_step)
+    return Problem(severity=ERROR, file=printable(file), line=line, message=message, next_step=next_step)
 
 
 # The files ------------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from opendataflow.deploy.git_address import Remote, masked
+from opendataflow.domain.checks.check import printable
 from opendataflow.domain.variables import without_platform_variables
 from opendataflow.errors import DataflowError
 from opendataflow.private_files import FOLDER, OTHERS, make_folder
@@ -117,12 +118,12 @@ class Repository:
 
     # In what is here ------------------------------------------------------------------------------------------------
     def get_commit(self, name: str) -> Commit:
-        """What a name or the beginning of a number stands for, if the branch has it."""
+        """What a name or the beginning of a number stands for, if the branch has it; its texts can be stored."""
         done = self._local(
             "log", "-1", "--no-show-signature", "--format=%H%x00%an%x00%ct%x00%s", "--end-of-options", name
         )
         commit, author, seconds, subject = done.rstrip("\n").split("\0", 3)
-        return Commit(commit, author, float(seconds), subject)
+        return Commit(commit, printable(author), float(seconds), printable(subject))
 
     def find_commit(self, name: str) -> Commit | None:
         try:

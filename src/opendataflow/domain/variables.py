@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 STORE = "DATAFLOW_STORE"
-_NAMES = (STORE, "DATAFLOW_LINEAGE_URL", "PASSKEY")  # addresses with their passwords, and the key to all others
+# Addresses with their passwords, the key to all others, and the lineage backend's key.
+_NAMES = (STORE, "DATAFLOW_LINEAGE_URL", "PASSKEY", "OPENLINEAGE_API_KEY", "OPENLINEAGE__TRANSPORT__AUTH__APIKEY")
 _PREFIX = "DATAFLOW_"
 _WORDS = ("TOKEN", "SECRET", "PASS", "CREDENTIAL")
 

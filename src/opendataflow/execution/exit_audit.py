@@ -5,7 +5,7 @@ import signal
 from opendataflow.domain.checks.check import ChecksFailed
 from opendataflow.domain.job import Job
 from opendataflow.domain.runs.ending import ending_of
-from opendataflow.domain.runs.run import Claim, Ending, Result
+from opendataflow.domain.runs.run import MAX_HAND_BACKS, Claim, Ending, Result
 from opendataflow.execution.supervise import (
     Aborted,
     ChildEnd,
@@ -31,11 +31,17 @@ def audit(job: Job, work: Work, claim: Claim, end: ChildEnd, locations: Location
             except OSError as error:
                 place = f" {error.filename}" if error.filename else ""
                 return Result(Ending.FAILED, 0, f"it exited 0, but an output is not there:{place} {error.strerror}")
+        case Exited() if work.forked is not None and (why := work.forked.given_back(claim)):
+            if work.forked.hand_backs(claim) < MAX_HAND_BACKS:
+                return Result(Ending.HANDED_BACK, None, why)
+            # Its code may be what ends the keeper of Spark, each time.
+            return Result(Ending.DIED, 1, f"{why}; that was so {MAX_HAND_BACKS + 1} times in a row, so it counts")
         case Exited(code):
             reason = work.reason(claim) if work.reason is not None else ""
             return Result(ending_of(code, job.definition), code, reason or f"it exited {code}")
         case Killed(number):
-            return Result(Ending.DIED, 128 + number, f"it was killed by signal {number}")
+            reason = work.reason(claim) if work.reason is not None else ""
+            return Result(Ending.DIED, 128 + number, reason or f"it was killed by signal {number}")
         case Stopped(number, True) if number == signal.SIGINT:
             return Result(Ending.FAILED, 128 + number, "interrupted by a person")
         case Stopped(number):

@@ -11,8 +11,11 @@ A worker's guards are programs of their own that start children without copying 
 a small child costs. Such a child has no parent-death signal: should somebody kill its guard, the worker ends it, or,
 if both were killed, whoever recovers the run does; both find it by the mark in its environment.
 
-A child may also stay for many runs (Spark's does): it reads one line per task from its standard input and sends JSON
-lines on file descriptor 3. While it has nothing to do it has no deadline.
+A guard that is a fork of a zygote (zygote.py) can also start its child as a fork of itself, which then runs the
+zygote's program. It sends JSON lines on file descriptor 3.
+
+A child may also stay for many runs (that of a stream does): it reads one line per task from its standard input and
+sends JSON lines, too. While it has nothing to do it has no deadline.
 """
 
 import json
@@ -21,7 +24,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 if __name__ == "__main__":  # a program of its own, with the bare language around it
@@ -32,6 +35,7 @@ from opendataflow.execution.processes import kill_tree, start_time
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_PDEATHSIG = 1
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE)
+_LONGEST_LINE = 16 << 20  # from a child
 LEFTOVER_SECONDS = 1.0  # how long what a script left behind may take to end by itself (`exec > >(tee log)` does)
 
 
@@ -59,14 +63,20 @@ class Ended(NamedTuple):
 class Guard:
     """The runner's end: send commands, read `events_fd`, and the child's output from `out_fd` and `err_fd`."""
 
-    def __init__(self, *, apart: bool = False) -> None:
-        """Fork the guard; `apart`, it is a program of its own, small whatever this process has grown to by now."""
-        control_r, self._control = os.pipe()
-        self.events_fd, report_w = os.pipe()
-        self.out_fd, out_w = os.pipe()
-        self.err_fd, err_w = os.pipe()
-        tasks_r, self._tasks = os.pipe()
-        self.answers_fd, answers_w = os.pipe()
+    def __init__(self, *, apart: bool = False, forked_by: Callable[[Sequence[int]], int] | None = None) -> None:
+        """Fork the guard; `apart`, it is a program of its own, small whatever this process has grown to by now.
+
+        `forked_by` has another process fork it: it takes the guard's descriptors and returns its pid.
+        """
+        pipes: list[tuple[int, int]] = []
+        try:
+            for _ in range(6):
+                pipes.append(os.pipe())
+        except OSError:
+            _close_all(fd for pipe in pipes for fd in pipe)
+            raise
+        (control_r, self._control), (self.events_fd, report_w), (self.out_fd, out_w) = pipes[:3]
+        (self.err_fd, err_w), (tasks_r, self._tasks), (self.answers_fd, answers_w) = pipes[3:]
         self._unread = b""
         self._unanswered = b""
         self._common: Mapping[str, str] | None = None
@@ -74,26 +84,33 @@ class Guard:
         self.started = 0  # children so far
         theirs = (control_r, report_w, out_w, err_w, tasks_r, answers_w)
         self.is_gone = False  # somebody killed it; this process can run nothing more
-        self.pid = _spawned(theirs) if apart else _forked(theirs)
-        for fd in theirs:
-            os.close(fd)
+        self.can_fork = forked_by is not None  # its children may be forks of it
+        self.is_current: Callable[[], bool] = lambda: True  # False when what its forks have imported was replaced
+        try:
+            self.pid = forked_by(theirs) if forked_by else _spawned(theirs) if apart else _forked(theirs)
+        except BaseException:
+            _close_all((self._control, *self.fds, self._tasks))
+            raise
+        finally:
+            _close_all(theirs)
         for fd in (self.events_fd, self.out_fd, self.err_fd, self.answers_fd):
             os.set_blocking(fd, False)
         self.started_at = start_time(self.pid) or 0
 
     def start(
         self, argv: list[str], env: Mapping[str, str], cwd: str, deadline: float, *, stays: bool = False,
-        tell: bool = True, common: Mapping[str, str] | None = None,
+        forks: bool = False, tell: bool = True, common: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         """Run the child; unless told of a later deadline (CLOCK_MONOTONIC), the guard ends it then.
 
-        Without `tell` it does not say that the child has started, only how it ended. `common` variables, to which those
-        of `env` are added, are sent only when they are not the very ones of the child before.
+        With `forks` it is a fork of the guard, and `argv` goes to the program of its zygote. Without `tell` the guard
+        does not say that the child has started, only how it ended. `common` variables, to which those of `env` are
+        added, are sent only when they are not the very ones of the child before.
         """
         self.child_stays = stays
         self.started += 1
         self._unanswered = b""  # half a line of the one before, if it was killed
-        start = {"argv": argv, "env": env, "cwd": cwd, "stays": stays, "tell": tell}
+        start = {"argv": argv, "env": env, "cwd": cwd, "stays": stays, "forks": forks, "tell": tell}
         if common is not self._common or common is None:
             start["common"] = common or {}
             self._common = common
@@ -113,9 +130,11 @@ class Guard:
         except BlockingIOError:
             return []
         *lines, self._unanswered = (self._unanswered + data).split(b"\n")
-        from opendataflow.domain.runs.child_json import read_json
+        if len(self._unanswered) > _LONGEST_LINE:
+            self._unanswered = b""  # of no child of ours
+        from opendataflow.domain.runs.child_json import read_messages
 
-        return [read_json(line) for line in lines]
+        return read_messages(lines)
 
     def let_child_end(self, seconds: float) -> None:
         """Close the child's input and give it some time to end by itself; what it says then is nobody's."""
@@ -155,12 +174,30 @@ class Guard:
 
     def close(self) -> None:
         """Let the guard go; whatever it still guards is killed."""
-        for fd in (self._control, self.events_fd, self.out_fd, self.err_fd, self._tasks, self.answers_fd):
-            if fd >= 0:
-                os.close(fd)
+        os.close(self._control)
+        self._wait_for_end()
+        _close_all(fd for fd in (*self.fds, self._tasks) if fd >= 0)
+
+    @property
+    def fds(self) -> tuple[int, ...]:
+        """What to read from."""
+        return self.events_fd, self.out_fd, self.err_fd, self.answers_fd
+
+    def exit_status(self) -> int | None:
+        """As waitpid gives it, once the guard has ended; None when it is the child of another process."""
+        if self.can_fork:
+            return None
         try:
-            os.waitpid(self.pid, 0)
+            return os.waitpid(self.pid, 0)[1]
         except ChildProcessError:
+            return None
+
+    def _wait_for_end(self) -> None:
+        if not self.can_fork:
+            self.exit_status()
+            return
+        os.set_blocking(self.events_fd, True)
+        while os.read(self.events_fd, 65536):  # its end of the pipe closes with it
             pass
 
     def _send(self, **message: Any) -> None:
@@ -172,11 +209,16 @@ class Guard:
             pass  # the guard is gone; events() says so
 
 
+def _close_all(fds: Iterable[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
 def _forked(fds: tuple[int, ...]) -> int:
     pid = os.fork()
     if pid == 0:
         try:
-            _GuardProcess(*fds).serve()
+            GuardProcess(*fds).serve()
         finally:
             os._exit(70)
     return pid
@@ -197,13 +239,15 @@ def _event(message: dict[str, Any]) -> Started | NotStarted | Ended:
     return Ended(message["exit_code"], message["signal"], message["expired"])
 
 
-class _GuardProcess:
+class GuardProcess:
     """The guard's own side; it never returns."""
 
     def __init__(
-        self, control: int, report: int, out: int, err: int, tasks: int, answers: int, *, apart: bool = False
-    ) -> None:
-        self._apart = apart
+        self, control: int, report: int, out: int, err: int, tasks: int, answers: int, *, apart: bool = False,
+        program: Callable[[list[str]], int] | None = None,
+    ) -> None:  # fmt: skip
+        """`program` is what a child that is a fork of this process calls."""
+        self._apart, self._program = apart or program is not None, program
         self._control, self._report, self._out, self._err = control, report, out, err
         self._tasks, self._answers = tasks, answers
         self._child: int | None = None
@@ -272,7 +316,7 @@ class _GuardProcess:
             self._say(exit_code=None, signal=None, expired=True)
             return
         try:
-            child = self._spawn(what) if self._apart else self._fork(what, prctl)
+            child = self._spawn(what) if self._apart and not what["forks"] else self._fork(what, prctl)
         except OSError as error:
             self._say(failed=str(error))
             return
@@ -309,16 +353,24 @@ class _GuardProcess:
                 prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
                 if os.getppid() != me:
                     os._exit(70)
-                os.setsid()
+                if what["forks"]:
+                    os.setpgid(0, 0)  # in the guard's session, by which its remains are known
+                else:
+                    os.setsid()
                 for number in _IGNORED:
                     signal.signal(number, signal.SIG_DFL)
                 os.dup2(self._out, 1)
                 os.dup2(self._err, 2)
                 if what["stays"]:
                     os.dup2(self._tasks, 0)
+                if what["stays"] or what["forks"]:
                     os.dup2(self._answers, 3)
                 os.chdir(what["cwd"])
-                os.execve(what["argv"][0], what["argv"], {**self._common, **what["env"]})
+                env = {**self._common, **what["env"]}
+                if what["forks"]:
+                    os.close(status_w)
+                    self._run_program(what["argv"], env)
+                os.execve(what["argv"][0], what["argv"], env)
             except BaseException as error:  # noqa: BLE001  whatever it was, the runner must hear of it
                 os.write(status_w, str(error).encode())
             finally:
@@ -332,6 +384,23 @@ class _GuardProcess:
             os.waitpid(child, 0)
             raise OSError(reason.decode(errors="replace"))
         return child
+
+    def _run_program(self, argv: list[str], env: dict[str, str]) -> NoReturn:
+        """Be the child: nothing of the guard is left, and nothing of the child outlives this call."""
+        code = 70
+        try:
+            os.closerange(4, os.sysconf("SC_OPEN_MAX"))
+            nothing = os.open(os.devnull, os.O_RDONLY)
+            os.dup2(nothing, 0)
+            os.close(nothing)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            os.environ.clear()
+            os.environ.update(env)
+            if self._program is None:
+                raise TypeError("this guard is no fork of a zygote")
+            code = self._program(argv)
+        finally:
+            os._exit(code)
 
     def _reap(self, child: int) -> None:
         os.close(self._pidfd)
@@ -380,6 +449,6 @@ if __name__ == "__main__":
     try:
         for inherited in map(int, sys.argv[1:]):
             os.set_inheritable(inherited, False)
-        _GuardProcess(*map(int, sys.argv[1:]), apart=True).serve()
+        GuardProcess(*map(int, sys.argv[1:]), apart=True).serve()
     finally:
         os._exit(70)

@@ -2,6 +2,7 @@
 
 import os
 import select
+from collections.abc import Iterable
 
 from opendataflow.private_files import FILE, make_folder
 
@@ -10,6 +11,16 @@ PENDING_BYTES = 262_144
 MASK = b"***"
 MASKED_FROM = 4  # shorter "secrets" would mask half of every word
 _PIPE_BUF = 4096  # a pipe that can take anything takes as much as this without blocking
+
+
+def find_spellings(secrets: Iterable[str]) -> list[str]:
+    """What to mask, the longest first: each secret, and it with what is not UTF-8 escaped, `\\xe9` or `\\udce9`."""
+    found = set()
+    for secret in secrets:
+        if len(secret) >= MASKED_FROM:
+            shown = os.fsencode(secret).decode("utf-8", "backslashreplace")
+            found |= {secret, shown, secret.encode("utf-8", "backslashreplace").decode()}
+    return sorted(found, key=len, reverse=True)
 
 
 class Shown:
@@ -64,7 +75,7 @@ class RunLog:
     def __init__(self, path: str, shown: Shown, *, secrets: tuple[str, ...] = ()) -> None:
         self.path = path
         self.shown = shown
-        self._secrets = sorted((os.fsencode(s) for s in secrets if len(s) >= MASKED_FROM), key=len, reverse=True)
+        self._secrets = [os.fsencode(spelling) for spelling in find_spellings(secrets)]
         self._held = {1: b"", 2: b""}
         self._file: int | None = None
         self._broken = False

@@ -5,6 +5,7 @@ The child stays for all runs of this runner, because Spark takes seconds to star
 
 import contextlib
 import errno
+import itertools
 import json
 import os
 import sys
@@ -17,18 +18,19 @@ from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.job import Job
 from opendataflow.domain.runs.child_json import read_json
-from opendataflow.domain.runs.run import Claim, Ending, Result
+from opendataflow.domain.runs.run import MAX_HAND_BACKS, Claim, Ending, Result
 from opendataflow.domain.tables import SQL, WHOLE, find_table, source_database, table_location, target_database
 from opendataflow.errors import ConfigurationError, StoreUnavailable
 from opendataflow.execution.environment import dataids_of, run_environment
 from opendataflow.execution.export import show
-from opendataflow.execution.log import MASK, MASKED_FROM
-from opendataflow.execution.work import Locations, Step, Tasks, Work
+from opendataflow.execution.log import MASK, find_spellings
+from opendataflow.execution.work import Forked, Locations, Step, Tasks, Work
 from opendataflow.extras import require
 from opendataflow.private_files import make_folder
 from opendataflow.store.claims import LoopStore
 
-CHILD = "opendataflow.spark.child"
+CHILD = "opendataflow.spark.child"  # that stays
+PROGRAM = "opendataflow.spark.chunk"  # of one run
 LEFTOVER_SECONDS = 86_400.0  # files of runs that nobody ended here are older than any live one by then
 VERSION_SECONDS = 60.0  # the hash of each transformation is exact at any time
 
@@ -50,7 +52,7 @@ def pipeline_work(
                 "pipelines read and write files, and tables with a `url`"
             )
     made = _Pipeline(job, os.path.join(work_folder, "runs"), store, say, asked or {}, secrets)
-    return Work(made.argv, made.manifests, made.reason, made.published, made.tasks())
+    return made.alone() if made.chunks_per_task() == 1 else made.shared()
 
 
 class _Pipeline:
@@ -60,20 +62,37 @@ class _Pipeline:
         self, job: Job, folder: str, store: LoopStore, say: Callable[[str], None], asked: dict[str, Any],
         secrets: tuple[str, ...],
     ) -> None:  # fmt: skip
-        self._secrets = tuple(secret for secret in secrets if len(secret) >= MASKED_FROM)
+        self._secrets = find_spellings(secrets)
         self._job, self._folder, self._store, self._say, self._asked = job, folder, store, say, asked
         (self._output,) = job.outputs
         self._writes_table = find_table(self._output.dataset) is not None
-        self._said: dict[int, dict[str, Any]] = {}  # what the child wrote down of runs that are not yet recorded
         self._version: dict[str, Any] = {}
         self._version_at = float("-inf")
 
-    def tasks(self) -> Tasks:
-        if int(self._setting("at_once") or 1) > 1:
-            self._say(f"{self._job.jobid}: at_once is ignored: the chunks of a pipeline run one at a time")
-        return Tasks(self._write, self._begun, self._keep_steps, self._ended, self._chunks_per_task())
+    def alone(self) -> Work:
+        """Each run is a child of its own, a fork of the zygote."""
+        settings: Any = self._job.definition.get("spark") or {}
+        forked = Forked(
+            PROGRAM,
+            settings,
+            self._argv,
+            self._begun,
+            self._keep_steps,
+            self._ended,
+            self._find_given_back,
+            self._count_hand_backs,
+        )
+        return Work(self.argv, self.manifests, self.reason, self.published, forked=forked)
 
-    def _chunks_per_task(self) -> int:
+    def shared(self) -> Work:
+        """Several runs are one task of a child that stays."""
+        return Work(self.argv, self.manifests, self.reason, self.published, self.tasks())
+
+    def tasks(self) -> Tasks:
+        return Tasks(self._write, self._begun, self._keep_steps, self._ended, self.chunks_per_task())
+
+    def chunks_per_task(self) -> int:
+        """How many runs may share a Spark job."""
         wanted = int(self._setting("chunks_per_job") or 1)
         # Only files can be told apart again after one Spark job has read or written several chunks.
         if wanted == 1 or any(find_table(link.dataset) is not None for link in self._job.links):
@@ -117,6 +136,9 @@ class _Pipeline:
         specs = [self._spec(claim, locations) for claim, locations in runs]
         _write_private(task, {"specs": specs, "results": [self._result_path(claim) for claim, _ in runs]})
         return json.dumps({"task": task})
+
+    def _argv(self, claim: Claim, locations: Locations) -> list[str]:
+        return [json.loads(self._write([(claim, locations)]))["task"]]
 
     def _spec(self, claim: Claim, locations: Locations) -> dict[str, Any]:
         """Everything the child needs to produce this chunk; opendataflow.spark.spec reads it."""
@@ -195,7 +217,7 @@ class _Pipeline:
     def _ended(self, claim: Claim, steps: list[Step], result: Result) -> None:
         from opendataflow.store.reports.pipelines import record_runs
 
-        said = self._said.pop(claim.runid, {})
+        said = self._find_result(claim)
         if not said and result.ending is not Ending.COMPLETE:
             steps = [
                 {**step, "status": "ERROR", "error": result.message} if step["status"] == "RUNNING" else step
@@ -220,7 +242,7 @@ class _Pipeline:
         return text
 
     def manifests(self, claim: Claim, locations: Locations) -> tuple[tuple[str, str, Manifest], ...]:
-        said = self._said[claim.runid] = _read_result(self._result_path(claim))
+        said = _read_result(self._result_path(claim))
         output = self._output.dataset
         if self._writes_table:
             seen = _table_manifest(output, claim, said, root=self._job.root)
@@ -251,11 +273,34 @@ class _Pipeline:
         return [*declared, *own]
 
     def reason(self, claim: Claim) -> str:
+        return self._hidden(str(self._find_result(claim).get("error") or ""))
+
+    def _find_given_back(self, claim: Claim) -> str | None:
+        why = self._find_result(claim).get("given_back")
+        return self._hidden(str(why)) if why else None
+
+    def _count_hand_backs(self, claim: Claim) -> int:
+        if not self._find_result(claim).get("used_spark"):
+            return 0  # it only waited for a driver, which others may have ended any number of times
+        from opendataflow.store.operations import Key, runs_of_dataid
+
+        key = Key(claim.project, claim.jobid, claim.dataid)
         try:
-            said = self._said[claim.runid] = _read_result(self._result_path(claim))
+            before = runs_of_dataid(
+                self._store, key, status=None, since=None, before=claim.runid, limit=MAX_HAND_BACKS
+            )  # fmt: skip
+        except StoreUnavailable:
+            return 0
+        # A death, and the order to stop, have an exit code.
+        ended = itertools.takewhile(lambda run: run["status"] == "RESUBMIT" and run["exit_code"] is None, before)
+        return len(list(ended))
+
+    def _find_result(self, claim: Claim) -> dict[str, Any]:
+        """What the child wrote down; nothing if it could not."""
+        try:
+            return _read_result(self._result_path(claim))
         except OSError:
-            return ""
-        return self._hidden(str(said.get("error") or ""))
+            return {}
 
     def published(self, claim: Claim, locations: Locations) -> None:
         if self._writes_table:

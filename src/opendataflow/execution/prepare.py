@@ -89,12 +89,14 @@ def _why_no_address(table: Table) -> str:
 def _look(chunk: Input, location: str, *, root: str) -> Sight:
     if not is_below(location, root):
         return Sight(location, f"{location} is not below {root}, the root of this environment")
-    from opendataflow.storage.files import find_files, is_local, is_reachable, is_same, why_stale
+    from opendataflow.storage.files import find_inside, is_local, is_reachable, is_same, why_stale
 
     if not is_reachable(location):
         return Sight(location)
     try:
-        found = find_files(location)
+        found = find_inside(location, root=root, told=f"{chunk.key.datasetid}/{chunk.key.dataid}")
+    except Refused as error:  # a link leads out
+        return Sight(location, str(error))
     except OSError as error:
         return Sight(location, f"{location}: {error.strerror}")
     if is_local(location) and not os.access(location, os.R_OK):

@@ -4,8 +4,14 @@ import os
 import signal
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # a guard is as small as can be
+    from collections.abc import Callable
+
 WITH_PARENT = "DATAFLOW_WITH_PARENT"  # the pid of a worker that its pipeline's process must not outlive
+ZYGOTE = "opendataflow.execution.zygote"  # the program of which pipelines' guards and children are forks
 _PR_SET_PDEATHSIG = 1
+_SESSION_FIELD = 3  # of /proc/<pid>/stat after the command's name
 _TICKS_FIELD = 19  # of /proc/<pid>/stat after the command's name: when the process started
 
 
@@ -35,6 +41,12 @@ def is_alive(pid: int, started: int) -> bool:
     """True while this very process runs; a zombie has ended."""
     fields = _stat(pid)
     return fields is not None and int(fields[_TICKS_FIELD]) == started and fields[0] != "Z"
+
+
+def is_stopped(pid: int) -> bool:
+    """True while the process does nothing because of SIGSTOP, SIGTSTP or a debugger."""
+    fields = _stat(pid)
+    return fields is not None and fields[0] in "Tt"
 
 
 def descendants(pid: int) -> list[int]:
@@ -69,25 +81,40 @@ def kill_tree(root: int) -> None:
 
 def kill_marked(mark: bytes, *, spare: int) -> list[int]:
     """Kill every process whose environment holds the mark: what escaped its guard still carries its run's name."""
+    return _kill_those(lambda pid: pid != spare and mark in _entries(pid, "environ"))
+
+
+def kill_forks(session: int, program: bytes) -> list[int]:
+    """Kill every process of this session whose command line names the program: forks carry no mark of their own."""
+
+    def is_fork(pid: int) -> bool:
+        fields = _stat(pid)
+        return fields is not None and int(fields[_SESSION_FIELD]) == session and program in _entries(pid, "cmdline")
+
+    return _kill_those(is_fork)
+
+
+def _kill_those(are_meant: "Callable[[int], bool]") -> list[int]:
     killed = []
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit() or int(entry) == spare:
-            continue
-        pid = int(entry)
+    for pid in [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]:
         try:
             handle = os.pidfd_open(pid)  # from here on the pid cannot come to mean another process
         except OSError:
             continue
         try:
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                if mark in file.read().split(b"\0"):
-                    signal.pidfd_send_signal(handle, signal.SIGKILL)
-                    killed.append(pid)
+            if are_meant(pid):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+                killed.append(pid)
         except OSError:
             pass
         finally:
             os.close(handle)
     return killed
+
+
+def _entries(pid: int, file: str) -> list[bytes]:
+    with open(f"/proc/{pid}/{file}", "rb") as opened:
+        return opened.read().split(b"\0")
 
 
 def end_with_parent() -> None:

@@ -11,7 +11,7 @@ from opendataflow.domain.chunk import ChunkKey, Manifest
 from opendataflow.domain.runs.run import Claim, Ending, Owner, Result
 from opendataflow.errors import LeaseLost
 from opendataflow.execution.environment import guard_mark
-from opendataflow.execution.processes import is_alive, kill_marked, kill_tree
+from opendataflow.execution.processes import ZYGOTE, is_alive, kill_forks, kill_marked, kill_tree
 from opendataflow.private_files import make_folder
 from opendataflow.store.claims import LoopStore
 
@@ -46,6 +46,7 @@ def kill_remains(owner: Owner) -> None:
     if is_alive(owner.guard_pid, owner.guard_started):
         kill_tree(owner.guard_pid)
     kill_marked(guard_mark(owner), spare=os.getpid())
+    kill_forks(owner.guard_pid, ZYGOTE.encode())
 
 
 def remove_task_files(work: str, runid: int) -> None:

@@ -4,7 +4,7 @@ import os
 import select
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from opendataflow import faults
 from opendataflow.domain.dataset import output_location, path_segment
@@ -21,7 +21,7 @@ from opendataflow.execution.log import RunLog, Shown
 from opendataflow.execution.prepare import input_location, prepare
 from opendataflow.execution.processes import host_identity, start_time
 from opendataflow.execution.recover import keep_for_later, remove_task_files
-from opendataflow.execution.supervise import ChildEnd, Lost, NotRun, Signals, Stopped, supervise
+from opendataflow.execution.supervise import ChildEnd, GivenBack, Lost, NotRun, Signals, Stopped, supervise
 from opendataflow.execution.work import Flight, Outcome, Taken, Work
 from opendataflow.store.claims import LoopStore, Next
 
@@ -40,7 +40,7 @@ class Runner:
         self, store: LoopStore, guard: Guard, signals: Signals, *, work_folder: str, name: str,
         say: Callable[[str], None], out_fd: int = 1, err_fd: int = 2, openlineage: dict[str, str] | None = None,
     ) -> None:  # fmt: skip
-        self.store, self.guard, self.signals, self.say = store, guard, signals, say
+        self.store, self.signals, self.say = store, signals, say
         self.work_folder, self.shown = work_folder, Shown(out_fd=out_fd, err_fd=err_fd)
         self.host = host_identity()
         self.aborts = Aborts(store)
@@ -48,13 +48,19 @@ class Runner:
         self._ahead_until = 0.0
         self._taken: Taken | None = None
         self.look_at_items: Callable[[Job, str], Items | None] | None = None  # of a batch, where a stream is run
-        me = os.getpid()
-        self.owner = Owner(name, self.host, me, start_time(me) or 0, guard.pid, guard.started_at)
+        self._name = name
+        self.take_guard(guard)
         self.lineage: Lineage | None = None
         if openlineage or any(name.startswith("OPENLINEAGE_") for name in os.environ):
             from opendataflow.execution.lineage_events import open_lineage
 
             self.lineage = open_lineage(store, openlineage, work_folder=work_folder, say=say)
+
+    def take_guard(self, guard: Guard) -> None:
+        """Runs are owned by their guard too: another one is another owner."""
+        me = os.getpid()
+        self.guard = guard
+        self.owner = Owner(self._name, self.host, me, start_time(me) or 0, guard.pid, guard.started_at)
 
     # Find and ask ---------------------------------------------------------------------------------------------
     def find_work(self, job: Job, dataid: str | None) -> tuple[Candidate, Verdict] | Outcome:
@@ -218,6 +224,8 @@ class Runner:
             end = self._supervise(job, work, flight, cwd, passwords)
         except OSError as error:
             end = NotRun(str(error))
+        except StoreUnavailable as error:
+            end = GivenBack(f"the store is away: {error}")
         return self.conclude(job, work, flight, end, go_on=go_on)
 
     def begin(self, job: Job, taken: Taken, passwords: dict[tuple[str, str], str]) -> Flight:
@@ -251,9 +259,10 @@ class Runner:
         log.end()
         result = result._replace(log_path=log.path_if_written, log_tail=log.tail())
         log.close()
-        if work.tasks is not None:
+        recorder = work.forked or work.tasks
+        if recorder is not None:
             if not isinstance(end, Lost):
-                work.tasks.ended(flight.claim, list(flight.steps.values()), result)
+                recorder.ended(flight.claim, list(flight.steps.values()), result)
             remove_task_files(self.work_folder, flight.claim.runid)
         return result
 
@@ -297,13 +306,51 @@ class Runner:
     ) -> ChildEnd:
         if self.signals.asked is not None:
             return Stopped(self.signals.asked, had_started=False)
+
+        def renew() -> None:
+            self.renew(flight)
+            self.record_steps(work, flight)
+
         return supervise(
-            self.guard, work.argv(), env=self.environment(job, flight, passwords), cwd=cwd, log=flight.log,
+            self.guard, self.argv(work, flight), env=self.environment(job, flight, passwords), cwd=cwd, log=flight.log,
             signals=self.signals, lease_seconds=flight.claim.lease_seconds, lease_from=flight.lease_from,
-            renew=lambda: self.renew(flight), timeout_seconds=job.timeout_seconds,
-            on_started=faults.when_running(),
+            renew=renew, timeout_seconds=job.timeout_seconds,
+            on_started=faults.when_running(), hear=self.listener(work, flight),
             find_abort=lambda now: self.aborts.look(now).get(flight.claim.runid),
         )  # fmt: skip
+
+    def argv(self, work: Work, flight: Flight) -> list[str]:
+        """What the child of this run is started with; for a fork, the zygote has prepared by then."""
+        if work.forked is None:
+            return work.argv()
+        from opendataflow.execution.zygote import prepare
+
+        work.forked.begun([flight.claim])
+        prepare(work.forked.program, work.forked.settings)
+        return work.forked.argv(flight.claim, flight.locations)
+
+    def listener(self, work: Work, flight: Flight) -> Callable[[dict[str, Any]], None] | None:
+        """Who takes the messages of a child that sends some."""
+        if work.forked is None:
+            return None
+        name = f"{flight.claim.jobid}/{flight.claim.dataid}"
+
+        def hear(message: dict[str, Any]) -> None:
+            if "progress" in message:
+                self.say(f"{name}: {message['progress']}")
+            step = message.get("step")
+            if isinstance(step, dict) and isinstance(step.get("position"), int):
+                flight.steps[step["position"]] = step
+                flight.has_new_steps = True
+
+        return hear
+
+    @staticmethod
+    def record_steps(work: Work, flight: Flight) -> None:
+        """Let people see how far the transformations of a run are."""
+        if work.forked is not None and flight.has_new_steps:
+            work.forked.steps(flight.claim, list(flight.steps.values()))
+            flight.has_new_steps = False
 
     def environment(self, job: Job, flight: Flight, passwords: dict[tuple[str, str], str]) -> dict[str, str]:
         """What the child of this run sees."""
@@ -355,7 +402,7 @@ class Runner:
         pause = 0.05
         while True:
             try:
-                go_on = go_on and self.signals.asked is None and not self.guard.is_gone
+                go_on = go_on and self.signals.asked is None and not self.guard.is_gone and self.guard.is_current()
                 if go_on and (wanted := self.find_next(job)) is not None:
                     lease_from = time.monotonic()
                     finished, taken = self.store.finish_and_claim(claim, result, wanted)

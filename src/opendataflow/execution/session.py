@@ -39,7 +39,7 @@ class Session:
     ) -> None:  # fmt: skip
         name = own_name()
         store = store or open_store(address.store, actor=name, environment=address.environment)
-        self.store = store
+        self.store, self._given_guard = store, guard
         self.job: Job = store.get_job(jobid, project=address.project)
         self.runner = Runner(
             store, guard, signals, work_folder=address.work, name=name, say=say, out_fd=out_fd,
@@ -77,13 +77,16 @@ class Session:
         return self._is_left
 
     def get_work(self, args: list[str], *, asked: dict[str, Any] | None = None) -> Work:
-        """What a run of the job does: its script with these arguments, or its pipeline, in the way that was asked."""
+        """What a run of the job does: its script with these arguments, or its pipeline, in the way that was asked.
+
+        Raises ZygoteFailed when no process for the pipeline's chunks can be started.
+        """
         if self.job.kind == "pipeline":
             if args:
                 raise UsageError(f"{self.job.jobid} is a pipeline and takes no arguments")
             from opendataflow.execution.pipeline import pipeline_work
 
-            return pipeline_work(
+            work = pipeline_work(
                 self.job,
                 self.address.work,
                 store=self.store,
@@ -91,6 +94,9 @@ class Session:
                 asked=asked,
                 secrets=tuple(self.passwords.values()),
             )
+            if work.forked is not None:
+                self._take_new_guard(work.forked.program)
+            return work
         if asked:
             raise UsageError(f"{self.job.jobid} is a script; {', '.join(asked)} is for pipelines")
         from opendataflow.execution.script import script_work
@@ -103,6 +109,18 @@ class Session:
         script = get_script(os.path.join(self.job.home, self.job.script))
         return script_work(self.job, script, args, store=self.store, say=self.say)
 
+    def _take_new_guard(self, program: str) -> None:
+        from opendataflow.execution.zygote import new_guard
+
+        self.close_own_guard()
+        self.runner.take_guard(new_guard(program))
+
+    def close_own_guard(self) -> None:
+        """Close the guard that `get_work` made for a pipeline; the one that was given stays with its owner."""
+        if self.runner.guard is not self._given_guard:
+            self.runner.guard.close()
+            self.runner.take_guard(self._given_guard)
+
     def _fold(self) -> None:
         from opendataflow.store.status_counts import fold_if_due
 
@@ -114,6 +132,8 @@ class Session:
         pause = 0.1
         while True:
             self.tidy()
+            if work.forked is not None and not self.runner.guard.is_current() and not self.runner.has_taken:
+                self._take_new_guard(work.forked.program)  # PySpark was replaced since the last run
             taken = self.runner.take_one(self.job, dataid)
             outcome = taken if isinstance(taken, Outcome) else self.run_claimed(work, taken, cwd=cwd, go_on=go_on)
             if outcome.runid is not None and outcome.runid % FOLD_EVERY == 0:
@@ -123,7 +143,7 @@ class Session:
             if can_wait and wait_seconds and number is not None:
                 return outcome._replace(exit_code=128 + number, message=f"stopped waiting: signal {number}")
             if not can_wait or time.monotonic() + pause > give_up:
-                if work.tasks is not None:
+                if self.job.kind == "pipeline" and not go_on:
                     self._show_together()
                 return outcome
             select.select([self.signals.wake_fd], [], [], pause)  # a signal ends the pause
@@ -131,6 +151,8 @@ class Session:
 
     def run_claimed(self, work: Work, taken: Taken, *, cwd: str, go_on: bool = False) -> Outcome:
         """Run what was claimed, to its recorded end: on a child of its own, or on the one that stays."""
+        if work.forked is not None:
+            cwd = self.job.home
         if work.tasks is None:
             return self.runner.run_claimed(self.job, work, taken, cwd, self.passwords, go_on=go_on)
         from opendataflow.execution.warm_runs import WarmRuns
@@ -150,6 +172,8 @@ class Session:
             stopped = stopped or self.is_left()
             if outcome.runid is None or (stopped and not self.runner.has_taken):
                 break  # what was already taken is run, or handed back, first
+        if self.job.kind == "pipeline":
+            self._show_together()
         number = self.signals.asked
         if number is not None and outcome.runid is not None and outcome.exit_code == 0:
             told = f"stopped by signal {number}; nothing more was taken"

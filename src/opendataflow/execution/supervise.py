@@ -5,7 +5,7 @@ import select
 import signal
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from opendataflow.errors import LeaseLost, StoreUnavailable
 from opendataflow.execution.aborts import LOOK_SECONDS
@@ -13,6 +13,7 @@ from opendataflow.execution.guard import Ended, Guard, NotStarted, Started
 from opendataflow.execution.log import RunLog
 
 GRACE_SECONDS = 10.0
+START_SECONDS = 300.0  # in which a child that waits for Spark must have begun; its own time counts from then
 HELD_UP = "the runner was held up after its claim until the lease ran out, so the job was not started"
 _WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -108,9 +109,10 @@ class Supervision:
 
     def __init__(
         self, guard: Guard, log: RunLog, *, lease_seconds: float, lease_from: float, timeout_seconds: float | None,
-        on_started: Callable[[], None] | None = None,
+        on_started: Callable[[], None] | None = None, hear: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:  # fmt: skip
-        self.guard, self.log = guard, log
+        """`hear` gets the messages of a child that is a fork of the guard."""
+        self.guard, self.log, self._hear = guard, log, hear
         self._lease_seconds, self._timeout_seconds, self._on_started = lease_seconds, timeout_seconds, on_started
         self._deadline = lease_from + lease_seconds - margin_of(lease_seconds)
         self.next_beat = lease_from + lease_seconds / 3
@@ -124,10 +126,27 @@ class Supervision:
         now = time.monotonic()
         if now >= self._deadline:
             return Lost(HELD_UP)
-        self.guard.start(argv, env, cwd, self._deadline, tell=self._on_started is not None, common=common)
+        forks = self._hear is not None
+        self.guard.start(argv, env, cwd, self._deadline, forks=forks, tell=self._on_started is not None, common=common)
         if self._timeout_seconds is not None:
-            self._give_up_at = now + self._timeout_seconds
+            self._give_up_at = now + self._timeout_seconds + (START_SECONDS if forks else 0)
         return None
+
+    def _take_messages(self, *, to_the_end: bool = False) -> None:
+        if self._hear is None:
+            return
+        while messages := self.guard.messages():
+            for message in messages:
+                if self._timeout_seconds is not None:
+                    # Its own time begins when Spark is its; other runs may come first.
+                    waiting = message.get("waiting")
+                    if "begun" in message:
+                        self._give_up_at = time.monotonic() + self._timeout_seconds
+                    elif isinstance(waiting, int) and waiting > 0:
+                        self._give_up_at = time.monotonic() + self._timeout_seconds + START_SECONDS
+                self._hear(message)
+            if not to_the_end:
+                return
 
     @property
     def wake_at(self) -> float:
@@ -180,6 +199,7 @@ class Supervision:
         """Take what they have said; the end, once there is one."""
         events = self.guard.events()
         pump(self.guard, self.log)
+        self._take_messages(to_the_end=bool(events))
         if events is None:
             return self._why_ended or killed_with(self.guard)
         for event in events:
@@ -212,6 +232,7 @@ def supervise(
     renew: Callable[[], None],
     timeout_seconds: float | None,
     on_started: Callable[[], None] | None = None,
+    hear: Callable[[dict[str, Any]], None] | None = None,
     find_abort: Callable[[float], str | None] = lambda _now: None,
 ) -> ChildEnd:
     """Run the child to its end, however that comes about.
@@ -221,12 +242,12 @@ def supervise(
     """
     child = Supervision(
         guard, log, lease_seconds=lease_seconds, lease_from=lease_from, timeout_seconds=timeout_seconds,
-        on_started=on_started,
+        on_started=on_started, hear=hear,
     )  # fmt: skip
     if (end := child.start(argv, env, cwd)) is not None:
         return end
     poll = select.poll()
-    for fd in (guard.events_fd, guard.out_fd, guard.err_fd, signals.wake_fd):
+    for fd in (*guard.fds, signals.wake_fd):
         poll.register(fd, select.POLLIN)
     showing: set[int] = set()
     look_at = time.monotonic() + LOOK_SECONDS
@@ -300,6 +321,6 @@ def drain_wakeups(fd: int) -> None:
 def killed_with(guard: Guard) -> ChildEnd:
     """Somebody killed the guard; its child died with it (PDEATHSIG)."""
     guard.is_gone = True
-    _, status = os.waitpid(guard.pid, 0)
-    code = os.waitstatus_to_exitcode(status)
+    status = guard.exit_status()
+    code = os.waitstatus_to_exitcode(status) if status is not None else 0
     return Killed(-code if code < 0 else signal.SIGKILL)

@@ -288,7 +288,7 @@ class WarmRuns:
     def _hear(self, messages: list[dict[str, Any]]) -> list[Outcome]:
         done: list[Outcome] = []
         for message in messages:
-            run = self._runs.get(message["run"])
+            run = self._runs.get(message.get("run", -1))
             if run is None:  # of no run, or ended for another reason meanwhile
                 self._elsewhere(message)
                 continue

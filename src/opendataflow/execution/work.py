@@ -37,6 +37,19 @@ class Taken(NamedTuple):
 Step = dict[str, Any]  # a transformation as the child tells of it: position, name, status, output, …
 
 
+class Forked(NamedTuple):
+    """Of work whose child is a fork of a zygote: what it is given, and what it leaves beside the data."""
+
+    program: str  # the zygote's
+    settings: dict[str, Any]  # what the zygote prepares for it
+    argv: Callable[[Claim, Locations], list[str]]  # written down for this run
+    begun: Callable[[list[Claim]], None]
+    steps: Callable[[Claim, list[Step]], None]
+    ended: Callable[[Claim, list[Step], Result], None]  # keep what is known of it, before its end is recorded
+    given_back: Callable[[Claim], str | None]  # why it ended, where that says nothing about the run itself
+    hand_backs: Callable[[Claim], int]  # how often in a row that was so just before
+
+
 class Tasks(NamedTuple):
     """How a child that stays is told what to do, and what it leaves beside the data."""
 
@@ -48,23 +61,25 @@ class Tasks(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What a job's child is, and what it made. With `tasks`, the child stays for many runs."""
+    """What a job's child is, and what it made. With `tasks`, the child stays for many runs; `forked`, it is a fork."""
 
     argv: Callable[[], list[str]]
     manifests: Callable[[Claim, Locations], tuple[tuple[str, str, Manifest], ...]]
     reason: Callable[[Claim], str] | None = None  # why it exited other than 0, where the child can tell
     published: Callable[[Claim, Locations], None] | None = None  # after the store says so: for people's eyes only
     tasks: Tasks | None = None
+    forked: Forked | None = None
 
 
 class Flight:
     """A run that goes on: its claim, its log, where its chunks are, and how long its lease surely lasts."""
 
-    __slots__ = ("candidate", "claim", "lease_from", "locations", "log", "started", "steps")
+    __slots__ = ("candidate", "claim", "has_new_steps", "lease_from", "locations", "log", "started", "steps")
 
     def __init__(self, taken: Taken, log: RunLog) -> None:
         self.candidate, self.claim, self.lease_from = taken
         self.log = log
         self.locations: Locations = {}
         self.steps: dict[int, Step] = {}
+        self.has_new_steps = False  # since they were last recorded
         self.started = time.monotonic()

@@ -130,7 +130,7 @@ def open_files(dataset: Dataset, shown: Shown, *, root: str) -> "ChunkFiles":
     declared = json.loads(dataset.definition or "{}")
     return ChunkFiles(
         shown.location, format_=dataset.format, options=declared.get("options") or {}, schema=declared.get("schema"),
-        found=found,
+        found=found, root=root,
     )  # fmt: skip
 
 
@@ -204,7 +204,7 @@ def _json_keys(files: Any, rows: int) -> Iterator[str]:
     from opendataflow.storage.buckets.opened import open_stream
 
     for _, path in files.files[:1]:
-        with contextlib.suppress(ValueError, OSError), open_stream(path) as source:
+        with contextlib.suppress(ValueError, OSError), open_stream(path, root=files.root) as source:
             for number, line in enumerate(io.TextIOWrapper(io.BufferedReader(source), encoding="utf-8-sig")):
                 if number >= rows:
                     break
@@ -231,7 +231,7 @@ def _batches(files: Any, columns: set[str], rows: int) -> Iterator[dict[str, Any
         from opendataflow.checks.columnar import parquet_batches
 
         for _, path in files.files:
-            for _, batch in parquet_batches(path, columns, rows):
+            for _, batch in parquet_batches(path, columns, rows, root=files.root):
                 yield batch
         return
     for batch in files.batches(columns):

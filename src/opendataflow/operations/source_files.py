@@ -114,7 +114,7 @@ def _keys(files: Any) -> Iterator[str]:
     from opendataflow.storage.buckets.opened import open_stream
 
     for _, path in files.files:
-        with open_stream(path) as source:
+        with open_stream(path, root=files.root) as source:
             for line in io.TextIOWrapper(io.BufferedReader(source), encoding="utf-8-sig", errors="replace"):
                 try:
                     row = json.loads(line) if line.strip() else {}

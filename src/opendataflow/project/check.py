@@ -266,6 +266,9 @@ def _about(code: Inspected, pipeline: Pipeline) -> Iterator[tuple[str, int, str,
             if name not in code.names:
                 step = "add an example, so that `dataflow validate` can test it"
                 yield WARNING, code.run.line if code.run else 1, f"has no `{name}`", step
+    for line, sentence in code.refusals if code.engine != "pandas" else ():
+        told, _, step = sentence.partition("; ")
+        yield ERROR, line, told, step
     run = code.run
     if run is None:
         if "run" not in code.names and code.star_line is None:

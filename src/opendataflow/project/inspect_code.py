@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from opendataflow.project.shared_names import find_refusals
+
 RUN = "run"
 STREAM = "stream"  # the parameter that batch leaves at its default
 
@@ -37,6 +39,7 @@ class Inspected:
     names: dict[str, int]  # what is assigned, defined or imported at module level, with its line
     inputs: tuple[int, ...] | None  # rows of each expected input; None: not literal, or not there
     star_line: int | None  # of `from x import *`, which may bring any name
+    refusals: tuple[tuple[int, str], ...] = ()  # line and sentence of what a run on Spark may not do
 
 
 # Python 3.11 counts the depth of a tree for all threads together, and gives up when two make one at the same time.
@@ -69,6 +72,7 @@ def inspect_code(source: bytes | str) -> Inspected:
         names=names,
         inputs=_inputs(tree),
         star_line=star_line,
+        refusals=tuple(find_refusals(tree)),
     )
 
 

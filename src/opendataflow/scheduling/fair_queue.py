@@ -1,4 +1,4 @@
-"""The script jobs of a worker, a lane each: which dataids come next, fair between the jobs."""
+"""The jobs of a worker's slots, a lane each: which dataids come next, fair between the jobs."""
 
 import os
 import random
@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from opendataflow.domain.job import Candidate, Job
 from opendataflow.domain.runs.questions import Question, Verdict
+from opendataflow.execution.deployed_version import is_left
 from opendataflow.execution.environment import common_environment
 from opendataflow.execution.prepare import prepare
 from opendataflow.execution.work import Work
@@ -30,10 +31,10 @@ class Lane:
 
     def __init__(
         self, job: Job, make_work: Callable[[LoopStore], Work], store: LoopStore, *,
-        passwords: dict[tuple[str, str], str], cwd: str, script: str,
+        passwords: dict[tuple[str, str], str], cwd: str, script: str | None,
     ) -> None:  # fmt: skip
         self.job, self.make_work, self.passwords, self.cwd = job, make_work, passwords, cwd
-        self._script, self.is_missed = script, False
+        self._script, self.is_missed = script, False  # a pipeline has no script
         self.work = make_work(store)
         self.environment = common_environment(os.environ, job=job, store_id=store.store_id, passwords=passwords)
         self.ahead: deque[Candidate] = deque()
@@ -49,9 +50,18 @@ class Lane:
         self.asleep_until = 0.0
 
     @property
+    def is_forked(self) -> bool:
+        """True when its runs are forks of a zygote."""
+        return self.work.forked is not None
+
+    @property
     def can_start(self) -> bool:
-        """False while its script is not there, as in the middle of a deployment."""
-        return os.access(self._script, os.X_OK)
+        """False while its script, or its folder, is not there, as in the middle of a deployment."""
+        return os.path.isdir(self.cwd) if self._script is None else os.access(self._script, os.X_OK)
+
+    @property
+    def what_is_missing(self) -> str:
+        return f"its folder {self.cwd}" if self._script is None else f"its script {self.job.script}"
 
     def missed(self) -> None:
         """A claim failed: what was seen is out of date. Those that want the same make way for each other."""
@@ -90,6 +100,7 @@ class Lanes:
         self.running: Counter[Key] = Counter()  # how many runs of each are ours; outlives the lanes
         self.share = Share(0, 1)
         self.had_misses = False  # others take from here too; whoever reads it sets it back
+        self.had_left = False  # another version of a project is in place; whoever reads it sets it back
 
     def __iter__(self) -> Iterator[Lane]:
         return iter(self._lanes.values())
@@ -116,6 +127,12 @@ class Lanes:
         for lane in self._order:
             lane.wake()
 
+    def let_pipelines_sleep(self) -> None:
+        """There is no zygote to fork them from."""
+        for lane in self._order:
+            if lane.is_forked:
+                lane.asleep_until = max(lane.asleep_until, time.monotonic() + LOOK_AGAIN_SECONDS)
+
     def sleep(self) -> None:
         """There was no news: what was not claimable is not claimable now. That a script is back is no news."""
         until = time.monotonic() + LOOK_AGAIN_SECONDS
@@ -135,6 +152,12 @@ class Lanes:
         """When one of them may have something to give; the past: now."""
         return min((lane.asleep_until for lane in self._order if not self._waits(lane)), default=float("inf"))
 
+    @property
+    def next_script_at(self) -> float:
+        """The same, of those that need no zygote."""
+        scripts = (lane for lane in self._order if not self._waits(lane) and not lane.is_forked)
+        return min((lane.asleep_until for lane in scripts), default=float("inf"))
+
     def _waits(self, lane: Lane) -> bool:
         """True when its next dataid comes only after the one that runs."""
         return bool(lane.job.strict and self.running[lane.key])
@@ -146,13 +169,17 @@ class Lanes:
         return all(lane.asleep_until > now for lane in self._order)
 
     # Picking --------------------------------------------------------------------------------------------------------
-    def pick(self, room: int, ending: Mapping[Key, int]) -> list[Pick]:
-        """Up to so many dataids, asked and found good, of the jobs in turn.
+    def pick(self, room: int, ending: Mapping[Key, int], *, room_for_forks: int | None = None) -> list[Pick]:
+        """Up to so many dataids, asked and found good, of the jobs in turn; of pipelines at most `room_for_forks`.
 
         `ending`: how many live runs of a job are ended before these are claimed.
         """
         now = time.monotonic()
-        awake = [lane for lane in self._order if lane.asleep_until <= now and not self._waits(lane)]
+        forks = room if room_for_forks is None else room_for_forks
+        awake = [
+            lane for lane in self._order
+            if lane.asleep_until <= now and not self._waits(lane) and (forks or not lane.is_forked)
+        ]  # fmt: skip
         stale = [lane for lane in awake if not lane.ahead or now > lane.good_until]
         if stale:
             self._look(stale, ending, now)
@@ -160,9 +187,12 @@ class Lanes:
         waiting = deque(lane for lane in awake if lane.ahead)
         while waiting and len(picked) < room:
             lane = waiting.popleft()
+            if lane.is_forked and not forks:
+                continue
             found = self._next(lane, now)
             if found is not None:
                 picked.append(found)
+                forks -= lane.is_forked
                 if not lane.job.strict:  # there the next one comes only after this one
                     waiting.append(lane)
         if picked and len(self._order) > 1:  # the next turn begins after the one that this turn ended with
@@ -196,12 +226,17 @@ class Lanes:
     def _next(self, lane: Lane, now: float) -> Pick | None:
         if not lane.can_start:
             if not lane.is_missed:
-                self._say(f"{lane.job.jobid}: its script {lane.job.script} is gone; it waits until it is there again")
+                self._say(f"{lane.job.jobid}: {lane.what_is_missing} is gone; it waits until it is there again")
             lane.is_missed = True
             lane.ahead.clear()
             lane.asleep_until = now + LOOK_AGAIN_SECONDS
             return None
         lane.is_missed = False
+        if is_left(self._store, lane.job):  # the registry is looked at now and then only
+            self.had_left = True
+            lane.ahead.clear()
+            lane.asleep_until = now + LOOK_AGAIN_SECONDS
+            return None
         while lane.ahead:
             candidate = lane.ahead.popleft()
             verdict = prepare(lane.job, candidate)

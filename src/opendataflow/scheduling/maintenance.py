@@ -54,6 +54,10 @@ class Upkeep:
         self._told: set[str] = set()
         self.may_have_work = False  # something was made claimable here; whoever reads it sets it back
 
+    def look_at_registry_soon(self) -> None:
+        """The jobs are not what they were: the next look sees what they are."""
+        self._next_registry = 0.0
+
     def look(self, *, is_idle: bool, had_news: bool, retry_at: float) -> bool:
         """Do what is due by now; True when the jobs are not what they were."""
         now = time.monotonic()

@@ -13,6 +13,7 @@ from opendataflow.execution.recover import recover_lost_runs, report_kept
 from opendataflow.execution.session import Session
 from opendataflow.execution.supervise import Signals
 from opendataflow.execution.work import Outcome
+from opendataflow.execution.zygote import ZygoteFailed
 from opendataflow.project.address import Address
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.status_counts import fold_if_due
@@ -60,7 +61,7 @@ def tick(
             told = f"its folder {job.home} is not on this host; if it comes from git, run `dataflow project sync` here"
             yield Outcome(ConfigurationError.exit_code, "NOT_STARTED", jobid, None, told)
             continue
-        if job.kind == "pipeline":
+        if find_settings(job) is not None:
             yield from _run_pipeline(signals, project, jobid, cwd=job.home, say=say)
             if signals.received is not None:
                 break
@@ -70,18 +71,22 @@ def tick(
                 guard, signals, address._replace(project=project), jobid, say=say, out_fd=out_fd, store=store
             )
             work = session.get_work([])
-        except (ConfigurationError, SecretError) as error:
+            if work.tasks is not None:
+                yield from _run_pipeline(signals, project, jobid, cwd=job.home, say=say)
+                continue
+        except (ConfigurationError, SecretError, ZygoteFailed) as error:
             yield Outcome(error.exit_code, "NOT_STARTED", jobid, None, str(error))
             continue
         seen: set[str | None] = set()
-        while signals.received is None and not guard.is_gone:
-            outcome = session.run(work, dataid=None, wait_seconds=0.0, cwd=job.home)
+        while signals.received is None and not session.runner.guard.is_gone:
+            outcome = session.run(work, dataid=None, wait_seconds=0.0, cwd=job.home, go_on=False)
             if outcome.runid is None:
                 break
             yield outcome
             if outcome.dataid in seen or outcome.exit_code in (5, 75):
                 break
             seen.add(outcome.dataid)
+        session.close_own_guard()
         if signals.received is not None:
             break
 
@@ -89,7 +94,7 @@ def tick(
 def _run_pipeline(
     signals: Signals, project: str, jobid: str, *, cwd: str, say: Callable[[str], None]
 ) -> Iterator[Outcome]:
-    """A pipeline in a process of its own: a warm Spark child serves one job, and a guard serves one such child."""
+    """A stream in a process of its own, which ends when all that was accepted is processed."""
     import json
     import subprocess
     import sys

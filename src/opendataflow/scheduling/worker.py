@@ -1,13 +1,14 @@
-"""A worker: whatever is ready, of all jobs; scripts in its slots, pipelines beside them; until it is told to stop."""
+"""A worker: whatever is ready, of all jobs, in its slots, and streams beside them; until it is told to stop."""
 
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from opendataflow.alerts.watch import Watch, tells_somebody
 from opendataflow.domain.job import Job
-from opendataflow.errors import ConfigurationError, SecretError, StoreUnavailable
+from opendataflow.domain.streams import find_sealed_stream, find_settings
+from opendataflow.errors import ConfigurationError, JobFailed, SecretError, StoreUnavailable
 from opendataflow.execution.environment import find_passwords
 from opendataflow.execution.guard import Guard
 from opendataflow.execution.processes import start_time
@@ -20,6 +21,7 @@ from opendataflow.execution.work import Outcome, Work
 from opendataflow.project.address import Address
 from opendataflow.scheduling.adaptive_concurrency import Brake, brake_settings
 from opendataflow.scheduling.auditor import Auditor
+from opendataflow.scheduling.exporter import Exporter
 from opendataflow.scheduling.fair_queue import Key, Lane, Lanes, Share
 from opendataflow.scheduling.maintenance import Upkeep
 from opendataflow.scheduling.pipeline_processes import Sparks
@@ -63,6 +65,7 @@ class Asked(NamedTuple):
     wait_seconds: float = 0.0  # with `once`: how long to wait for what is not ready yet
     args: tuple[str, ...] = ()  # for the script of the only job
     cwd: str | None = None  # None: each job's project folder
+    of_pipelines: dict[str, Any] | None = None  # `profile` and `explain`
 
 
 class Worker:
@@ -85,6 +88,7 @@ class Worker:
             store, most=len(slots), grace_seconds=signals.grace_seconds, stay=not asked.once, say=view.say,
             ended=self._ended,
         )  # fmt: skip
+        self._exporter = Exporter(self._open_store, say=view.say)
         self._upkeep = Upkeep(store, address, only=self._is_mine, say=view.say)
         self._alerts = Watch(self._open_store, address, say=view.say)
         self._jobs: dict[Key, Job] = {}
@@ -164,6 +168,9 @@ class Worker:
             report_kept(self._address.work, self._store, say=self._view.say)
             self._hand_back_unanswered()
             self._loop.came_back = False
+        if self._lanes.had_left:
+            self._lanes.had_left = False
+            self._upkeep.look_at_registry_soon()
         changed = self._upkeep.look(is_idle=self._is_idle, had_news=self._had_news, retry_at=self._loop.retry_at)
         self._had_news = False
         if time.monotonic() >= self._loop.retry_at:
@@ -193,6 +200,7 @@ class Worker:
     def close(self) -> None:
         """Leave nothing behind."""
         self._sparks.close()
+        self._exporter.close()
         self._alerts.close()
         self._auditor.close()
         try:
@@ -200,6 +208,7 @@ class Worker:
                 forget_worker(self._store, self._name)
         except StoreUnavailable:
             pass  # it will be seen to be gone
+        self._loop.guards.close()
         for slot in self._loop.slots:
             slot.guard.close()
 
@@ -283,18 +292,27 @@ class Worker:
 
     def _obstacle(self, job: Job) -> Outcome | None:
         lane = self._lanes.find(job[:2])
+        if lane is not None and lane.is_forked and self._loop.guards.obstacle:
+            return Outcome(JobFailed.exit_code, "NOT_STARTED", job.jobid, None, self._loop.guards.obstacle)
         if lane is None or lane.can_start:
             return None
-        told = f"its script {job.script} is gone; put it back"
+        told = f"{lane.what_is_missing} is gone; put it back"
         return Outcome(ConfigurationError.exit_code, "NOT_STARTED", job.jobid, None, told)
 
     # The jobs ---------------------------------------------------------------------------------------------------
     def _take_jobs(self) -> None:
-        """A lane for every script, in the order producers first; those that cannot be run are told."""
+        """A lane for every script and pipeline, in the order producers first; those that cannot be run are told."""
         self._not_started = {}
-        lanes = [lane for job in self._upkeep.jobs if job.kind != "pipeline" and (lane := self._lane(job))]
+        lanes, beside = [], []
+        for job in self._upkeep.jobs:
+            lane = None if find_settings(job) or find_sealed_stream(job) else self._lane(job)
+            if lane is not None and lane.work.tasks is None:
+                lanes.append(lane)
+                self._loop.forks |= lane.work.forked is not None
+            elif job[:2] not in self._not_started:
+                beside.append(job)
         self._lanes.set(lanes)
-        self._sparks.set(self._upkeep.jobs)
+        self._sparks.set(beside)
         if tells_somebody(self._upkeep.jobs):
             self._alerts.start()
         self._jobs = {job[:2]: job for job in self._upkeep.jobs}
@@ -312,6 +330,11 @@ class Worker:
             return known
         try:
             passwords = find_passwords(link.dataset for link in job.links)
+            if job.kind == "pipeline":
+                if not os.path.isdir(job.home):
+                    raise ConfigurationError(f"its folder {job.home} is not on this host")
+                make_work = self._pipeline_of(job, passwords)
+                return Lane(job, make_work, self._store, passwords=passwords, cwd=job.home, script=None)
             script = self._script_of(job)
             lane = Lane(
                 job, self._work_of(job, script), self._store, passwords=passwords, cwd=self._asked.cwd or job.home,
@@ -333,6 +356,14 @@ class Worker:
     def _work_of(self, job: Job, script: str) -> Callable[[LoopStore], Work]:
         return lambda store: script_work(job, script, list(self._asked.args), store=store, say=self._view.say)
 
+    def _pipeline_of(self, job: Job, passwords: dict[tuple[str, str], str]) -> Callable[[LoopStore], Work]:
+        from opendataflow.execution.pipeline import pipeline_work
+
+        work, secrets = self._address.work, tuple(passwords.values())
+        return lambda store: pipeline_work(
+            job, work, store=store, say=self._view.say, asked=self._asked.of_pipelines, secrets=secrets
+        )
+
     @property
     def exit_code(self) -> int:
         """Of `once` as of a drain; else 0, unless a signal ended what ran."""
@@ -348,6 +379,8 @@ class Worker:
         self._handed_back |= outcome.status == "RESUBMIT" and self._loop.is_stopping
         self._view.ended(key, outcome)
         self._sparks.wake()
+        if outcome.status == "COMPLETE" and (job := self._jobs.get(key)) is not None:
+            self._exporter.published(job)
         brake, failed = self._brakes.get(key), _has_failed(outcome)
         if brake is not None and failed is not None and brake.note(failed=failed, seconds=outcome.seconds):
             self._brake(self._jobs[key], brake)

@@ -16,9 +16,11 @@ from opendataflow.domain.runs.run import Claim, Finished
 from opendataflow.errors import LeaseLost, StoreUnavailable
 from opendataflow.execution.aborts import Aborts
 from opendataflow.execution.guard import Guard
+from opendataflow.execution.pipeline import PROGRAM
 from opendataflow.execution.recover import kill_remains
 from opendataflow.execution.supervise import ChildEnd, Exited, Lost, Signals, Stopped, drain_wakeups
 from opendataflow.execution.work import Outcome, Taken
+from opendataflow.execution.zygote import GuardMaker
 from opendataflow.scheduling.auditor import Auditor
 from opendataflow.scheduling.fair_queue import Lane, Lanes, Pick
 from opendataflow.scheduling.worker_slot import Ended, Slot, is_quickly_audited
@@ -45,9 +47,12 @@ class SlotsLoop:
         self._slot_of: dict[int, Slot] = {}
         for slot in self.slots:
             self._watch(slot)
-        for fd in (signals.wake_fd, auditor.wake_fd):
+        self.guards = GuardMaker(PROGRAM)
+        for fd in (signals.wake_fd, auditor.wake_fd, self.guards.wake_fd):
             self._poll.register(fd, select.POLLIN)
         self._aborts = Aborts(store)
+        self.forks = False  # some children are forks of a zygote; guards that are none are replaced
+        self._told_obstacle = ""
         self.stop_taking = False
         self._away: StoreUnavailable | None = None
         self._away_since = 0.0
@@ -77,7 +82,8 @@ class SlotsLoop:
 
     @property
     def is_busy(self) -> bool:
-        return bool(self._ended_now) or any(not slot.is_free for slot in self.slots)
+        has_runs = bool(self._ended_now) or any(not slot.is_free for slot in self.slots)
+        return has_runs or (self.guards.is_busy and not self.is_stopping)
 
     @property
     def held(self) -> set[int]:
@@ -104,7 +110,8 @@ class SlotsLoop:
         if self._away is not None:
             moments.append(self._try_again_at)
         elif not self.is_stopping and any(slot.is_free for slot in self.slots):
-            moments.append(self.lanes.next_at)
+            can_fork = any(slot.is_free and slot.guard.can_fork for slot in self.slots)
+            moments.append(self.lanes.next_at if can_fork else self.lanes.next_script_at)
         for slot in self.slots:
             if slot.child is not None:
                 moments += (slot.child.next_beat, slot.child.wake_at)
@@ -113,6 +120,7 @@ class SlotsLoop:
         for fd in others:
             self._poll.unregister(fd)
         drain_wakeups(self.signals.wake_fd)
+        drain_wakeups(self.guards.wake_fd)
         for slot in {self._slot_of[fd] for fd, _ in ready if fd in self._slot_of}:
             self._listen(slot)
         for slot, end, result in self._auditor.results():
@@ -123,7 +131,7 @@ class SlotsLoop:
                 slot.child.look_at_the_clock(now)
 
     def _watch(self, slot: Slot) -> None:
-        for fd in (slot.guard.events_fd, slot.guard.out_fd, slot.guard.err_fd):
+        for fd in slot.guard.fds:
             self._slot_of[fd] = slot
             self._poll.register(fd, select.POLLIN)
 
@@ -151,14 +159,35 @@ class SlotsLoop:
 
     def _replace(self, slot: Slot) -> None:
         """Somebody killed the guard: the slot gets another one."""
-        for fd in (slot.guard.events_fd, slot.guard.out_fd, slot.guard.err_fd):
+        kill_remains(slot.runner.owner)  # it had nobody else to end it
+        self.say(f"the guard {slot.guard.pid} was killed; another one takes its place")
+        self._change_guard(slot, Guard(apart=True))
+
+    def _change_guard(self, slot: Slot, guard: Guard) -> None:
+        for fd in slot.guard.fds:
             self._poll.unregister(fd)
             del self._slot_of[fd]
-        kill_remains(slot.runner.owner)  # it had nobody else to end it
         slot.guard.close()
-        self.say(f"the guard {slot.guard.pid} was killed; another one takes its place")
-        slot.take_guard(Guard(apart=True))
+        slot.take_guard(guard)
         self._watch(slot)
+
+    def _take_forked_guards(self) -> None:
+        """Let free slots have guards that pipelines can be forked from; until there are some, scripts go on."""
+        for slot in self.slots:
+            if slot.is_free and not slot.guard.is_current():
+                self._change_guard(slot, Guard(apart=True))
+        lacking = [slot for slot in self.slots if not slot.guard.can_fork]
+        for slot in lacking:
+            if slot.is_free and (guard := self.guards.take()) is not None:
+                self._change_guard(slot, guard)
+                self.lanes.wake_all()
+        if lacking:
+            self.guards.ask(len(lacking))
+        if self.guards.obstacle != self._told_obstacle:
+            self._told_obstacle = self.guards.obstacle
+            self.say(f"{self._told_obstacle}; pipelines wait" if self._told_obstacle else "pipelines go on")
+        if self.guards.obstacle and not any(slot.guard.can_fork for slot in self.slots):
+            self.lanes.let_pipelines_sleep()
 
     # Ending all -----------------------------------------------------------------------------------------------------
     def _end_all(self) -> None:
@@ -198,8 +227,12 @@ class SlotsLoop:
             self.is_away(error)
             return
         self._is_back()
-        for slot, answer in zip(due, answers, strict=True):
-            slot.renewed(before, answer)
+        try:
+            for slot, answer in zip(due, answers, strict=True):
+                slot.renewed(before, answer)
+                slot.record_steps()
+        except StoreUnavailable as error:
+            self.is_away(error)
 
     # Ends and claims ----------------------------------------------------------------------------------------------
     def _settle(self) -> bool:
@@ -212,12 +245,15 @@ class SlotsLoop:
             if self._away is not None:
                 self.store.read("get_store", {})
                 self._is_back()
-            picks = self._pick()
+            if self.forks and not self.is_stopping:
+                self._take_forked_guards()
+            # Of the free slots, those come first that pipelines can be forked in, and so do the pipelines.
+            free = sorted((slot for slot in self.slots if slot.is_free), key=lambda slot: not slot.guard.can_fork)
+            picks = sorted(self._pick(free), key=lambda pick: not pick.lane.is_forked)
             if not ends and not picks:
                 return False
             faults.point(faults.BEFORE_PUBLISH)
             before = time.monotonic()
-            free = [slot for slot in self.slots if slot.is_free]
             wanted = [
                 Next(pick.lane.job, pick.candidate, pick.verdict, slot.runner.owner)
                 for pick, slot in zip(picks, free, strict=False)
@@ -238,9 +274,11 @@ class SlotsLoop:
             self._start(pick, slot, claim, before)
         return True
 
-    def _pick(self) -> list[Pick]:
-        room = 0 if self.is_stopping else sum(slot.is_free for slot in self.slots)
-        return self.lanes.pick(room, Counter(one.lane.key for one in self._ended_now)) if room else []
+    def _pick(self, free: Sequence[Slot]) -> list[Pick]:
+        if self.is_stopping or not free:
+            return []
+        ending = Counter(one.lane.key for one in self._ended_now)
+        return self.lanes.pick(len(free), ending, room_for_forks=sum(slot.guard.can_fork for slot in free))
 
     def _start(self, pick: Pick, slot: Slot, claim: Claim | None, lease_from: float) -> None:
         lane = pick.lane

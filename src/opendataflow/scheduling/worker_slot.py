@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 from opendataflow import faults
 from opendataflow.domain.runs.run import Result
-from opendataflow.errors import LeaseLost
+from opendataflow.errors import LeaseLost, StoreUnavailable
 from opendataflow.execution.environment import dataids_of, own_environment
 from opendataflow.execution.exit_audit import audit
 from opendataflow.execution.guard import Guard
 from opendataflow.execution.run import Runner
-from opendataflow.execution.supervise import ChildEnd, NotRun, Supervision
+from opendataflow.execution.supervise import ChildEnd, GivenBack, NotRun, Supervision
 from opendataflow.execution.work import Flight, Taken
 from opendataflow.scheduling.fair_queue import Lane
 
@@ -41,7 +41,6 @@ class Slot:
         self.is_auditing = False
 
     def take_guard(self, guard: Guard) -> None:
-        """Runs are owned by their guard too: another one is another owner."""
         self.guard, self.runner = guard, self._make_runner(guard)
 
     @property
@@ -59,6 +58,7 @@ class Slot:
         self.child = Supervision(
             self.guard, flight.log, lease_seconds=taken.claim.lease_seconds, lease_from=taken.lease_from,
             timeout_seconds=job.timeout_seconds, on_started=faults.when_running(),
+            hear=self.runner.listener(lane.work, flight),
         )  # fmt: skip
         try:
             self.runner.find_places(job, flight)
@@ -66,9 +66,11 @@ class Slot:
                 job=job, claim=flight.claim, owner=self.runner.owner, locations=flight.locations,
                 dataids=dataids_of(chunk.key for chunk in flight.candidate.inputs),
             )  # fmt: skip
-            return self.child.start(lane.work.argv(), env, lane.cwd, common=lane.environment)
+            return self.child.start(self.runner.argv(lane.work, flight), env, lane.cwd, common=lane.environment)
         except OSError as error:
             return NotRun(str(error))
+        except StoreUnavailable as error:
+            return GivenBack(f"the store is away: {error}")
 
     def audited(self, end: ChildEnd) -> Ended:
         """Look at what the run made. The slot is free then."""
@@ -96,6 +98,10 @@ class Slot:
             return
         self.flight.lease_from = lease_from
         self.child.renewed(lease_from)
+
+    def record_steps(self) -> None:
+        if self.flight is not None and self.lane is not None:
+            self.runner.record_steps(self.lane.work, self.flight)
 
 
 def is_quickly_audited(ended: Slot, *, most_bytes: int) -> bool:

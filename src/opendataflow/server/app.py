@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -23,7 +23,7 @@ from opendataflow.server.context import Context
 from opendataflow.server.http_limits import Edge
 from opendataflow.server.openapi import describe
 from opendataflow.server.page_routes import ROUTERS as PAGES
-from opendataflow.server.problems import answer_error, answer_http, answer_invalid
+from opendataflow.server.problems import answer_error, answer_gone, answer_http, answer_invalid
 from opendataflow.server.projects import webhooks as hooks
 from opendataflow.server.streams.intake import Intake
 from opendataflow.server.templates import STATIC
@@ -58,6 +58,7 @@ def make_pages(context: Context, intake: Intake) -> FastAPI:
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.add_exception_handler(HTTPException, answer_http)
     app.add_exception_handler(RequestValidationError, answer_invalid)
+    app.add_exception_handler(ClientDisconnect, answer_gone)
     app.add_exception_handler(DataflowError, answer_error)
     app.add_exception_handler(NotSignedIn, _to_login)
     app.add_exception_handler(Exception, answer_error)

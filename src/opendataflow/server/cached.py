@@ -66,14 +66,16 @@ _ANSWERS: weakref.WeakKeyDictionary[Stores, _Answers] = weakref.WeakKeyDictionar
 
 
 async def kept(
-    stores: Stores, key: Any, ask: Callable[[], Awaitable[Any]], *, keep_seconds: float = KEEP_SECONDS,
+    stores: Stores, key: Any, ask: Callable[[], Awaitable[Any]], *, keep_seconds: float | None = None,
     behind: bool = False,
 ) -> Kept:  # fmt: skip
     """The answer of the last moments, or a new one; `key` says of what, with all that it depends on.
 
+    It is kept for `keep_seconds`; None: for KEEP_SECONDS.
     With `behind` nobody waits for a new one while there is one that is not too old.
     """
-    return await _ANSWERS.setdefault(stores, _Answers()).get(key, ask, keep_seconds, behind)
+    seconds = KEEP_SECONDS if keep_seconds is None else keep_seconds
+    return await _ANSWERS.setdefault(stores, _Answers()).get(key, ask, seconds, behind)
 
 
 def forget(stores: Stores) -> None:

@@ -31,6 +31,7 @@ class File(NamedTuple):
     name: str  # in what is sent
     path: str
     size: int
+    root: str  # only if it is below this when it is opened
 
 
 def files_of(location: str, *, root: str, told: str) -> list[File]:
@@ -41,7 +42,7 @@ def files_of(location: str, *, root: str, told: str) -> list[File]:
     if not is_reachable(location):
         raise UsageError(f"{told} is at {location}, where this server does not read")
     return [
-        File(name or os.path.basename(location), f"{location.rstrip('/')}/{name}" if name else location, size)
+        File(name or os.path.basename(location), f"{location.rstrip('/')}/{name}" if name else location, size, root)
         for name, size, _ in find_inside(location, root=root, told=told).files
     ]
 
@@ -50,14 +51,16 @@ def download(name: str, files: Sequence[File]) -> Download:
     """The only file as it is, else a zip."""
     if len(files) == 1:
         only = files[0]
-        return Download(f"{name}_{os.path.basename(only.path)}", only.size, blocks(only.path, upto=only.size))
-    return Download(f"{name}.zip", None, zipped((one.name, one.path) for one in files))
+        return Download(
+            f"{name}_{os.path.basename(only.path)}", only.size, blocks(only.path, root=only.root, upto=only.size)
+        )
+    return Download(f"{name}.zip", None, zipped(files))
 
 
-def blocks(path: str, *, upto: int | None = None) -> Iterator[bytes]:
-    """A file's bytes; of one that grows, so many as were told."""
+def blocks(path: str, *, root: str, upto: int | None = None) -> Iterator[bytes]:
+    """A file's bytes; of one that grows, so many as were told. Raises OSError when it is not below the root."""
     left = float("inf") if upto is None else upto
-    with open_binary(path) as file:
+    with open_binary(path, root=root) as file:
         while left > 0 and (block := file.read(int(min(BLOCK, left)))):
             left -= len(block)
             yield bytes(block)
@@ -81,13 +84,12 @@ class _Sink:
         return taken
 
 
-def zipped(files: Iterable[tuple[str, str]]) -> Iterator[bytes]:
-    """A zip of files: the name in it, and the path."""
+def zipped(files: Iterable[File]) -> Iterator[bytes]:
     sink = _Sink()
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:  # type: ignore[call-overload]
-        for name, path in files:
-            with archive.open(zipfile.ZipInfo(name), "w", force_zip64=True) as entry:
-                for block in blocks(path):
+        for file in files:
+            with archive.open(zipfile.ZipInfo(file.name), "w", force_zip64=True) as entry:
+                for block in blocks(file.path, root=file.root):
                     entry.write(block)
                     yield sink.take()
     yield sink.take()

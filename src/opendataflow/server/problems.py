@@ -57,6 +57,11 @@ async def answer_invalid(request: Request, error: Exception) -> Response:
     return _answer(request, 422, "; ".join(texts))
 
 
+async def answer_gone(_request: Request, _error: Exception) -> Response:
+    """The sender went away before all of its body had come: nobody reads the answer, and nothing is wrong here."""
+    return problem(400, "the connection was closed before the whole body had come")
+
+
 async def answer_error(request: Request, error: Exception) -> Response:
     """Our own errors, by what they mean to a caller; anything else is ours to mend, and is logged."""
     match error:

@@ -5,6 +5,7 @@ import gc
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
 
@@ -13,6 +14,7 @@ from starlette.types import ASGIApp
 
 from opendataflow.errors import ConfigurationError
 from opendataflow.server.http_protocol import Bounded
+from opendataflow.server.log import logging_to
 
 GRACE_SECONDS = 10
 IDLE_SECONDS = 75  # for a sender's connection between two requests
@@ -59,5 +61,7 @@ def serve(app: ASGIApp, at: socket.socket, ready: Callable[[], None]) -> int:
     gc.set_threshold(50_000)  # items come and go by the hundred, and none of them refers to another
     ready()  # the socket listens: who connects now is answered
     server = _Server(config)
-    server.run(sockets=[at])
+    # A process may be started without a stderr.
+    with logging_to(sys.stderr.fileno()) if sys.stderr else contextlib.nullcontext():
+        server.run(sockets=[at])
     return 0 if server.started else 1

@@ -1,4 +1,4 @@
-"""Which Spark session a transformation gets when it asks PySpark for one: its chunk's.
+"""For streams and chunks that share a job: the Spark session that a transformation gets when it asks for one.
 
 Spark itself keeps an active session for each thread, but PySpark (classic) answers with one for the whole process.
 """

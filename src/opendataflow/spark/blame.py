@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from opendataflow.spark.explain import explain, late_place
 from opendataflow.spark.steps import ERROR, PENDING, Step, Steps
 
-_CALLED_FROM = re.compile(r"was called from\n(?P<file>.+):(?P<line>\d+)")  # Connect tells it in the message only
 _PYTHON_FRAME = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
 
 
@@ -57,7 +56,6 @@ def _places(error: BaseException, home: str, files: Sequence[str]) -> Iterator[t
         text = str(error)
     except Exception:  # noqa: BLE001  Spark's exceptions ask the JVM for their text, and it may be gone
         return
-    yield from ((match["file"], int(match["line"])) for match in _CALLED_FROM.finditer(text))
     # A Python UDF that raises: the worker's traceback is in the message. The innermost frame, which is the last one,
     # may be in code that several transformations share.
     yield from reversed([(match["file"], int(match["line"])) for match in _PYTHON_FRAME.finditer(text)])

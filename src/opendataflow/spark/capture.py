@@ -1,4 +1,4 @@
-"""What a chunk's code prints: to the chunk's own log at once, and kept for the transformation that printed it.
+"""For streams and chunks that share a job: what a chunk's code prints, passed on at once and kept for its step.
 
 Several chunks run in threads of one process, which has one `sys.stdout`. So both streams are replaced by routers that
 look up whose code is writing; code of no chunk writes where it always did. Warnings are printed to `sys.stderr` by

@@ -18,7 +18,6 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.types import MapType, StructType
@@ -48,6 +47,7 @@ from opendataflow.spark.files import explain_read_failure, read_chunk
 from opendataflow.spark.files_local import data_files
 from opendataflow.spark.footers import find_extents
 from opendataflow.spark.quarantine import quarantine_folder, quarantine_place, write_quarantine
+from opendataflow.spark.spark_errors import is_from_spark, sql_fragments
 from opendataflow.spark.spec import Place
 
 WAIT_SECONDS = 30.0  # Spark gives an observation's numbers a moment after the write, and sometimes never
@@ -92,9 +92,9 @@ class Audit:
 
     def blame(self, error: BaseException) -> str:
         """When a write failed because the SQL of an expression could not be evaluated: a sentence that says so."""
-        context = "== SQL" in str(error)
+        fragments = sql_fragments(error)
         for check in self.checks:
-            if context and check.kind == "expression" and check.options["sql"] in str(error):
+            if check.kind == "expression" and any(part in check.options["sql"] for part in fragments):
                 return f"check {check} could not be evaluated: {first_line(error)}; try_ functions give null instead"
         return ""
 
@@ -303,7 +303,9 @@ def audit_files(
             one._replace(detail=f"{one.detail}; {CANNOT_TAKE_OUT}") if one.failed and one.check in asked else one
             for one in found
         )
-    except (JobFailed, PySparkException, Py4JJavaError) as error:
+    except Exception as error:
+        if not isinstance(error, JobFailed) and not is_from_spark(error):
+            raise
         told = audit.blame(error) or explain_read_failure(spark, place, error) or first_line(error)
         unread = Finding(READABLE, False, False, printable(told))
         return (unread, *(skipped(check, "the rows could not be read to their end") for check in kept))

@@ -1,5 +1,6 @@
-"""The supervised child: `python -m opendataflow.spark.child` produces chunks in one warm Spark, one task at a time.
+"""For streams and chunks that share a job: a child that stays, and produces one task after the other in its own Spark.
 
+`python -m opendataflow.spark.child` is supervised by the runner.
 For each task it reads a line `{"task": path}` from its standard input; the file holds the specs of one or more runs,
 and where the result of each goes. On file descriptor 3 it sends JSON lines: that Spark has begun with a run, what it
 printed, how far its transformations are, and at its end `{"run": 7, "code": 0}` once the chunk is written and its
@@ -22,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from opendataflow.errors import DataflowError
-from opendataflow.spark.own_spark import Channel, OwnSpark, private_channels
+from opendataflow.spark.own_spark import Channel, OwnSpark, private_channels, write_atomically
 from opendataflow.spark.spec import ChunkSpec, chunk_spec
 from opendataflow.spark.streaming import StreamQuery
 
@@ -147,18 +148,20 @@ def _end_copy(error: BaseException) -> NoReturn:
 def _end_if_jvm_ended(error: BaseException, spec: ChunkSpec, results: dict[int, str]) -> None:
     """Without its Spark this process is of no use: end as the JVM did, whatever Python made of it."""
     _end_if_server_lost(error, spec)
-    end = _find_end_of_jvm(error)
+    end = _find_end_of_jvm()
     if end is None and not _is_stopped():
         return
     told = str(end or "the code stopped Spark, which serves other chunks too; leave out `sparkContext.stop()`")
     _say(f"{spec.name}: {told}")
-    if end is None or end.signal is None:
-        for path in results.values():
-            with contextlib.suppress(OSError):
-                write_atomically(path, {"error": told, "steps": []})
+    for path in results.values():
+        with contextlib.suppress(OSError):
+            write_atomically(path, {"error": told, "steps": []})
+    if end is None:
         os._exit(1)
-    # Nobody but the main thread could have made it mean something else; there, SIGINT does.
-    os.kill(os.getpid(), signal.SIGTERM if end.signal == signal.SIGINT else end.signal)
+    # A JVM that ended by itself (out of memory, for one) is as dead as one that was killed. Nobody but the main thread
+    # could have made the signal mean something else; there, SIGINT does.
+    number = end.signal or signal.SIGKILL
+    os.kill(os.getpid(), signal.SIGTERM if number == signal.SIGINT else number)
 
 
 def _end_if_server_lost(error: BaseException, spec: ChunkSpec) -> None:
@@ -171,13 +174,12 @@ def _end_if_server_lost(error: BaseException, spec: ChunkSpec) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _find_end_of_jvm(error: BaseException) -> "JvmEnd | None":
-    from opendataflow.spark.jvm import find_end, find_process, is_going_down, looks_cut_off
+def _find_end_of_jvm() -> "JvmEnd | None":
+    from opendataflow.spark.jvm import find_end, find_process, is_going_down
 
     process = find_process()
     # A JVM that was asked to end stops Spark first, and only then ends.
-    is_ending = process is not None and (looks_cut_off(error) or is_going_down())
-    return find_end(process, wait_seconds=10.0 if is_ending else 0.0)
+    return find_end(process, wait_seconds=10.0 if process is not None and is_going_down() else 0.0)
 
 
 def _is_stopped() -> bool:
@@ -192,16 +194,6 @@ def _is_stopped() -> bool:
 def _say(text: str) -> None:
     sys.__stderr__.write(f"{text}\n")  # type: ignore[union-attr]
     sys.__stderr__.flush()  # type: ignore[union-attr]
-
-
-def write_atomically(path: str, value: dict[str, Any]) -> None:
-    """The whole file or none of it, also after a power cut."""
-    handle = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(handle, "w", encoding="utf-8") as file:
-        json.dump(value, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(f"{path}.new", path)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""Environment variables of a chunk, though several chunks share a process: each thread sees its own chunk's.
+"""For streams and chunks that share a job: environment variables of a chunk, though a process has several.
 
-`os.environ` is replaced, while any chunk runs, by one that looks up whose code is asking. `os.getenv`, `subprocess`
-without `env=` and `os.system` follow it. What a chunk's code sets or deletes is seen by that chunk alone and forgotten
-at its end. The C library's environment stays the process's: code that asks `getenv` in C does not see the changes.
+Each thread sees its own chunk's. `os.environ` is replaced, while any chunk runs, by one that looks up whose code is
+asking. `os.getenv`, `subprocess` without `env=` and `os.system` follow it. What a chunk's code sets or deletes is seen
+by that chunk alone and forgotten at its end. The C library's environment stays the process's: code that asks `getenv`
+in C does not see the changes.
 """
 
 import contextlib

@@ -13,8 +13,9 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from opendataflow.errors import JobFailed
@@ -22,10 +23,10 @@ from opendataflow.spark import connect, project_modules
 from opendataflow.spark.spec import ChunkSpec
 
 ANSWER_SECONDS = 20.0  # a master that is started anew is back by then
-_MOST_TRIES = 5
+VERIFY_SECONDS = 60.0  # in which every executor must have run a task: other runs may keep it busy
+_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.02, 0.5
 _TASKS_EACH = 2  # for each core, so that every executor gets some
 _CORES_UNKNOWN = 8  # Connect does not tell
-_CODE = "DATAFLOW_CODE"  # Python workers with another value are other processes: none has imported what was replaced
 _DEFAULT_PORTS = {"spark://": 7077, connect.SCHEME: 15002}
 _HOST = re.compile(r"\A(?P<host>\[[^\]]+\]|[^:/]+)(?::(?P<port>\d+))?")
 
@@ -77,14 +78,21 @@ def _find_problem(addresses: Sequence[tuple[str, int]]) -> str | None:
 
 
 # Its executors --------------------------------------------------------------------------------------------------------
+class Look(NamedTuple):
+    """What one task saw: on which machine it ran, in which executor ('' where it has no number), and whether it saw."""
+
+    host: str
+    executor: str
+    sees: bool
+
+
 class Executors:
     """What a warm Spark's executors must have and see before they work on a chunk. One for a process."""
 
     def __init__(self, master: str, folder: str) -> None:
-        """`folder` is for files that are sent there."""
+        """`folder` is for files that are sent there, and for what is known of the driver's executors."""
         self._is_elsewhere, self._folder = is_cluster(master), folder
         self._lock = threading.Lock()
-        self._asked: dict[int, set[str]] = {}  # by device: executors that were asked whether they see it
         self._sent: set[str] = set()
 
     def prepare(self, spark: SparkSession, specs: Sequence[ChunkSpec]) -> None:
@@ -106,19 +114,26 @@ class Executors:
     def _require_shared(self, spark: SparkSession, spec: ChunkSpec) -> None:
         if not self._is_elsewhere or not spec.destination.is_local:
             return
-        folder = _existing(spec.destination.location)
-        device = os.stat(folder).st_dev
-        for _ in range(_MOST_TRIES):  # more may come while some are asked
+        folder, dataset = _existing(spec.destination.location), spec.destination.datasetid
+        if connect.is_connect(spark):
+            _require_shared_by_server(spark, folder, dataset)
+            return
+        # All processes of one driver add to this file: an executor is asked once, not by each chunk.
+        known = os.path.join(self._folder, f"executors-{spark.sparkContext.applicationId}-{os.stat(folder).st_dev}")
+        pause, give_up_at = _PAUSE_SECONDS, time.monotonic() + VERIFY_SECONDS
+        has_asked = False
+        while True:
             there = _executors(spark)
-            if device in self._asked and there <= self._asked[device]:
+            missing = there - _read_lines(known)
+            if not missing and (there or has_asked):
                 return
-            for host, sees in blind_or_not(spark, folder):
-                if not sees:
-                    raise JobFailed(
-                        f"{spec.destination.datasetid}: the executor on {host} does not see {folder}; the machines of "
-                        "a cluster must share the file system of such a path: mount it there, or use an object store"
-                    )
-            self._asked.setdefault(device, set()).update(there)
+            if has_asked and time.monotonic() >= give_up_at:
+                raise JobFailed(_unverified(spark, missing, folder, dataset))
+            looks = look_at(spark, folder, tasks=_TASKS_EACH * max(2, _cores(spark)), pause=pause)
+            _require_sight(looks, folder, dataset)
+            if answered := {look.executor for look in looks if look.executor}:
+                _add_lines(known, answered)
+            has_asked, pause = True, min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     # Their code -----------------------------------------------------------------------------------------------------
     def _send(self, spark: Any, specs: Sequence[ChunkSpec]) -> None:
@@ -138,15 +153,70 @@ class Executors:
             self._sent.add(packed)
         includes = context._python_includes
         includes[:] = [other for other in includes if os.path.join(self._folder, other) not in self._sent] + [name]
-        context.environment[_CODE] = name
+
+
+def _require_shared_by_server(spark: Any, folder: str, dataset: str) -> None:
+    """The same for Spark Connect, which does not list its executors.
+
+    The server itself is asked first. Executors on other machines are asked until a round of tasks meets no new one.
+    """
+    with _marker(folder) as marker:
+        try:
+            spark.read.text(marker).schema  # noqa: B018  it makes the server look
+        except AnalysisException as error:
+            raise JobFailed(_blind("the Spark Connect server", folder, dataset)) from error
+    if not is_cluster(str(spark.conf.get("spark.master", "local"))):
+        return
+    met: set[Look] = set()
+    pause, give_up_at = _PAUSE_SECONDS, time.monotonic() + VERIFY_SECONDS
+    while time.monotonic() < give_up_at:
+        looks = look_at(spark, folder, tasks=_TASKS_EACH * _CORES_UNKNOWN, pause=pause)
+        _require_sight(looks, folder, dataset)
+        if looks <= met:
+            return
+        met, pause = met | looks, min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+
+def _require_sight(looks: set[Look], folder: str, dataset: str) -> None:
+    for look in looks:
+        if not look.sees:
+            raise JobFailed(_blind(f"the executor on {look.host}", folder, dataset))
+
+
+def _blind(who: str, folder: str, dataset: str) -> str:
+    return (
+        f"{dataset}: {who} does not see {folder}; the machines of a cluster must share the file system of such a path: "
+        "mount it there, or use an object store"
+    )
+
+
+def _unverified(spark: Any, missing: set[str], folder: str, dataset: str) -> str:
+    listed = spark._jsc.sc().statusStore().executorList(True)
+    places = {(one := listed.apply(number)).id(): one.hostPort() for number in range(listed.size())}
+    names = ", ".join(f"{one} on {places.get(one, 'an unknown host')}" for one in sorted(missing))
+    return (
+        f"{dataset}: these executors ran no task within {VERIFY_SECONDS:.0f} seconds, so it is unknown whether they "
+        f"see {folder}: {names}; look at their logs in Spark's UI, or end them, and run it again"
+    )
 
 
 def _executors(spark: Any) -> set[str]:
-    """Those that there are now; none where Spark does not say."""
-    context = getattr(spark, "_sc", None)
-    if context is None:
+    """The numbers of the executors that there are now; none where the driver itself runs the tasks."""
+    return {one for one in spark._jsc.sc().getExecutorIds().mkString("\n").split("\n") if one}
+
+
+def _read_lines(path: str) -> set[str]:
+    try:
+        with open(path, encoding="ascii") as file:
+            return set(file.read().split())
+    except FileNotFoundError:
         return set()
-    return set(context._jsc.sc().getExecutorMemoryStatus().keySet().mkString("\n").split("\n"))
+
+
+def _add_lines(path: str, lines: set[str]) -> None:
+    """In one write to the end of the file: others may do the same at this moment."""
+    with open(path, "a", encoding="ascii") as file:
+        file.write("".join(f"{line}\n" for line in sorted(lines)))
 
 
 def _existing(location: str) -> str:
@@ -155,22 +225,28 @@ def _existing(location: str) -> str:
     return location
 
 
-def blind_or_not(spark: SparkSession, folder: str) -> set[tuple[str, bool]]:
-    """Tasks on as many executors as there are: on which machine each was, and whether it saw this folder's content."""
-    marker = os.path.join(folder, f".dataflow-{uuid.uuid4().hex}")
-    tasks = _TASKS_EACH * max(2, _cores(spark))
-    with open(marker, "xb"):
+@contextlib.contextmanager
+def _marker(folder: str) -> Iterator[str]:
+    """An empty file in this folder, for as long as somebody looks for it."""
+    path = os.path.join(folder, f".dataflow-{uuid.uuid4().hex}")
+    with open(path, "xb"):
         pass
     try:
-        numbers = spark.range(0, tasks, 1, tasks)
-        looks = numbers.mapInArrow(_looker(marker), "host string, sees boolean")
-        return {(row["host"], row["sees"]) for row in looks.collect()}  # a few short rows
+        yield path
     finally:
         with contextlib.suppress(OSError):
-            os.unlink(marker)
+            os.unlink(path)
 
 
-def _looker(marker: str) -> Any:
+def look_at(spark: SparkSession, folder: str, *, tasks: int, pause: float) -> set[Look]:
+    """So many tasks that look whether they see this folder's content."""
+    with _marker(folder) as marker:
+        numbers = spark.range(0, tasks, 1, tasks)
+        looks = numbers.mapInArrow(_looker(marker, pause), "host string, executor string, sees boolean")
+        return {Look(row["host"], row["executor"], row["sees"]) for row in looks.collect()}  # a few short rows
+
+
+def _looker(marker: str, pause: float) -> Any:
     """It stands alone: OpenDataFlow need not be on the executors."""
 
     def look(batches: Any) -> Any:
@@ -180,13 +256,22 @@ def _looker(marker: str) -> Any:
         import pyarrow
 
         for _ in batches:
-            time.sleep(0.02)  # so that one executor does not take all tasks before another one has begun
-        sees = os.path.exists(marker)
-        yield pyarrow.RecordBatch.from_pydict({"host": [os.uname().nodename], "sees": [sees]})
+            time.sleep(pause)  # so that one executor does not take all tasks before another one has begun
+        sees, executor, pid = os.path.exists(marker), "", os.getpid()
+        try:
+            while pid > 1 and not executor:  # the executor's Java process is the parent, or the parent's
+                with open(f"/proc/{pid}/cmdline", "rb") as file:
+                    arguments = file.read().split(b"\0")
+                if b"--executor-id" in arguments:
+                    executor = arguments[arguments.index(b"--executor-id") + 1].decode()
+                with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+                    pid = int(file.read().rpartition(") ")[2].split()[1])
+        except OSError:
+            pass
+        yield pyarrow.RecordBatch.from_pydict({"host": [os.uname().nodename], "executor": [executor], "sees": [sees]})
 
     return look
 
 
 def _cores(spark: Any) -> int:
-    context = getattr(spark, "_sc", None)
-    return int(context.defaultParallelism) if context is not None else _CORES_UNKNOWN
+    return int(spark._sc.defaultParallelism)

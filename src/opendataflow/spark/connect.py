@@ -9,7 +9,7 @@ import contextlib
 import importlib
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -22,11 +22,12 @@ SCHEME = "sc://"
 # Some ten seconds for a network to come back; Spark's own policy waits ten minutes for a server that was killed.
 _RETRIES = {"max_retries": 5, "max_backoff": 6000}
 # A session that the server does not know (any more): it was started anew, or has thrown the session out.
-_FORGOTTEN = ("INVALID_HANDLE.SESSION_", "NO_ACTIVE_SESSION", "StatusCode.UNAVAILABLE")
+_FORGOTTEN = ("INVALID_HANDLE.SESSION_", "NO_ACTIVE_SESSION")
 
 _made: ContextVar[list[SparkSession] | None] = ContextVar("made", default=None)
 _lock = threading.Lock()
 _artifacts: list[str] = []  # what a new session gets; the last one is the newest
+_notice: list[Callable[[str, str], None]] = []  # who is told the id and the user of each session, as it begins
 
 
 def is_address(master: str) -> bool:
@@ -78,6 +79,8 @@ def start(master: str, *, settings: Mapping[str, str]) -> SparkSession:
 def _connected(kind: Any, master: str) -> Any:
     """A session that gives up on a server that does not answer while somebody still waits for the run."""
     session = kind(connection=master)
+    for tell in _notice:
+        tell(session.client._session_id, session.client._user_id or "")
     policy = importlib.import_module("pyspark.sql.connect.client.retries").DefaultPolicy
     session.client.set_retry_policies([policy(**_RETRIES)])
     # At exit it would ask the server for what we never use, for an hour if nobody answers; and it keeps the client.
@@ -89,7 +92,7 @@ def _is_set(spark: SparkSession, key: str, value: str) -> bool:
     try:
         spark.conf.set(key, value)
     except PySparkException as error:
-        if "CANNOT_MODIFY" in str(error):
+        if (error.getCondition() or "").startswith("CANNOT_MODIFY"):
             return False
         raise
     return True
@@ -109,6 +112,29 @@ def _new_session(kind: Any, master: str, settings: Mapping[str, str]) -> SparkSe
 
 
 @contextlib.contextmanager
+def sessions_noticed(tell: Callable[[str, str], None]) -> Iterator[None]:
+    """`tell` gets the id and the user of every session that this process begins in here."""
+    _notice.append(tell)
+    try:
+        yield
+    finally:
+        _notice.remove(tell)
+
+
+def release(master: str, session_id: str, user: str) -> None:
+    """Give back a session of another process, which has died: the server ends what still runs in it."""
+    core = importlib.import_module("pyspark.sql.connect.client.core")
+    builder = core.DefaultChannelBuilder(master)
+    builder.set("session_id", session_id)
+    client = core.SparkConnectClient(builder, user_id=user or None, retry_policy=_RETRIES)
+    atexit.unregister(client._on_exit)
+    with contextlib.suppress(Exception):  # the server may be gone
+        client.release_session()
+    with contextlib.suppress(Exception):
+        client.close()
+
+
+@contextlib.contextmanager
 def sessions_released() -> Iterator[None]:
     """Sessions that are made in here by this thread are given back to the server at the end: it would keep them."""
     made: list[SparkSession] = []
@@ -118,13 +144,14 @@ def sessions_released() -> Iterator[None]:
     finally:
         _made.reset(token)
         for session in made:
-            _release(session)
+            release_own(session)
 
 
-def _release(session: Any) -> None:
+def release_own(session: Any) -> None:
+    """Give a session of this process back to the server."""
     with contextlib.suppress(Exception):  # the server may be gone
         session.client.set_retry_policies([])
-        session.stop()
+        type(session).stop(session)
 
 
 # Code -------------------------------------------------------------------------------------------------------------
@@ -132,6 +159,12 @@ def add_code(path: str) -> None:
     """From now on, the Python workers of every new session can import from this file."""
     with _lock:
         _artifacts[:] = [path]
+
+
+def add_code_to(session: Any) -> None:
+    """Give a session that exists already what new ones get."""
+    for path in _artifacts[-1:]:
+        _add(session, path)
 
 
 def _add(session: Any, path: str) -> None:
@@ -146,10 +179,11 @@ def is_lost(error: BaseException) -> bool:
     """True when the error says that the server, or our session there, is no more."""
     if not isinstance(error, PySparkException):
         return False
-    if isinstance(error, PySparkAssertionError):
+    if isinstance(error, PySparkAssertionError):  # it has no condition
         return "server side session identifier" in str(error)
     status = error.getGrpcStatusCode() if hasattr(error, "getGrpcStatusCode") else None
-    return getattr(status, "name", "") == "UNAVAILABLE" or any(word in str(error) for word in _FORGOTTEN)
+    is_away = getattr(status, "name", "") == "UNAVAILABLE" or "StatusCode.UNAVAILABLE" in str(error)  # gRPC's own words
+    return is_away or (error.getCondition() or "").startswith(_FORGOTTEN)
 
 
 def end_told(master: str) -> str:

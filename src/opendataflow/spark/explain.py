@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pyspark.errors import PySparkException
 
 from opendataflow.errors import DataflowError
-from opendataflow.spark.spark_words import message
+from opendataflow.spark.spark_errors import message
 
 _CALL_SITE = re.compile(r"(?P<file>.+):(?P<line>\d+)\Z")
 

@@ -2,7 +2,6 @@
 
 import io
 import json
-import re
 import textwrap
 from collections.abc import Mapping
 from typing import Any
@@ -15,12 +14,13 @@ from opendataflow.errors import DataflowError
 from opendataflow.spark.files_csv import CsvForm, find_form, find_line, find_quote_fault, open_bytes
 from opendataflow.spark.files_local import data_files, merged
 from opendataflow.spark.files_read import DEFAULTS, Part, load_part, read_parts, types_of
-from opendataflow.spark.spark_words import causes, plain_path
+from opendataflow.spark.spark_errors import causes, plain_path
 from opendataflow.spark.spec import Place
 
 _BAD = "_dataflow_bad_record"
-_READING = re.compile(r"while reading file (?P<path>.+?)\.?\s*(?:SQLSTATE.*)?\Z", re.DOTALL)
-_MARKS = ("FAILED_READ_FILE", "MALFORMED_RECORD", "_corrupt_record")
+_UNREADABLE = (  # conditions of Spark
+    "FAILED_READ_FILE", "MALFORMED_RECORD_IN_PARSING", "UNSUPPORTED_FEATURE.QUERY_ONLY_CORRUPT_RECORD_COLUMN",
+)  # fmt: skip
 
 
 def explain_read_failure(spark: SparkSession, place: Place, error: BaseException) -> str | None:
@@ -31,9 +31,11 @@ def explain_read_failure(spark: SparkSession, place: Place, error: BaseException
     if isinstance(error, DataflowError):
         return None
     said = causes(error)
-    path = next((found for text in said if (found := _path_in(text))), None)
+    named = (cause.parameters.get("path") for cause in said if cause.is_a("FAILED_READ_FILE"))
+    path = next((plain_path(uri) for uri in named if uri), None)
     if path is None:
-        if not any(mark in text for text in said for mark in _MARKS) or place.format not in ("csv", "json"):
+        is_unreadable = any(cause.is_a(condition) for cause in said for condition in _UNREADABLE)
+        if not is_unreadable or place.format not in ("csv", "json"):
             return None
     elif not any(_is_within(path, location) for location in place.locations):
         return None
@@ -42,13 +44,8 @@ def explain_read_failure(spark: SparkSession, place: Place, error: BaseException
     except Exception:  # noqa: BLE001  the failure is told all the same, with what Spark said of it
         told = None
     if told is None and path is not None:
-        told = f"{path} cannot be read: {said[-1]}"
+        told = f"{path} cannot be read: {said[-1].text}"
     return None if told is None else f"{place.datasetid}: {told}"
-
-
-def _path_in(text: str) -> str | None:
-    match = _READING.search(text)
-    return None if match is None else plain_path(match["path"])
 
 
 def _is_within(path: str, location: str) -> bool:

@@ -19,6 +19,7 @@ from typing import Any
 
 from opendataflow import faults
 from opendataflow.errors import JobFailed
+from opendataflow.spark.jvm import has_class
 from opendataflow.spark.scratch import scratch_folder
 from opendataflow.spark.spec import ChunkSpec, Place
 from opendataflow.storage.buckets import files
@@ -28,7 +29,7 @@ Result = dict[str, Any]
 Hear = Callable[..., None]
 Run = Callable[[Sequence[ChunkSpec], Hear], Iterator[tuple[ChunkSpec, Result]]]
 
-_CONNECTORS = {
+CONNECTORS = {
     S3: "org.apache.hadoop.fs.s3a.S3AFileSystem",
     GS: "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
 }
@@ -203,12 +204,7 @@ def way_to(spark: Any, place: Place) -> Way:
         return Way.CONNECTOR if place.location.startswith("s3a://") else Way.TASKS
     if str(context.master).startswith("local"):
         return Way.COPY
-    return Way.CONNECTOR if has_connector(context, parse(place.location).store) else Way.TASKS
-
-
-def has_connector(context: Any, store: str) -> bool:
-    """True when the connector is on the class path of this driver."""
-    return bool(context._jvm.org.apache.spark.util.Utils.classIsLoadable(_CONNECTORS[store]))
+    return Way.CONNECTOR if has_class(spark, CONNECTORS[parse(place.location).store]) else Way.TASKS
 
 
 def for_connector(place: Place) -> Place:

@@ -16,7 +16,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StringType
 from opendataflow.errors import JobFailed
 from opendataflow.spark.files_local import data_files, fsync, merged, option, sync, total_bytes
 from opendataflow.spark.files_remote import Way, for_connector, is_remote, way_to
-from opendataflow.spark.spark_words import causes
+from opendataflow.spark.spark_errors import causes
 from opendataflow.spark.spec import Place
 from opendataflow.storage.buckets.opened import arrow_source
 
@@ -141,7 +141,7 @@ def save(df: DataFrame, place: Place, path: str, **more: Any) -> None:
     try:
         df.write.format(place.format).mode("overwrite").options(**options).save(path)
     except Exception as error:
-        if any("No space left on device" in text for text in causes(error)):
+        if any("No space left on device" in cause.text for cause in causes(error)):
             raise JobFailed(f"{place.datasetid}: no space left on device while writing {place.location}") from error
         raise
 

@@ -1,4 +1,4 @@
-"""A thread that a chunk's code starts belongs to the chunk: its output, its variables, its Spark session."""
+"""For streams and chunks that share a job: a thread that a chunk starts has its output, variables and session."""
 
 import contextvars
 import threading

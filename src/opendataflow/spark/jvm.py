@@ -8,18 +8,19 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from opendataflow.errors import ConfigurationError
 
 _HELD_BYTES = 65_536
-_OUT_OF_MEMORY = 52  # Spark's own code for it
+_OUT_OF_MEMORY = (52, 3)  # as Spark ends for it, and as Java does with -XX:+ExitOnOutOfMemoryError
+_PROBE_SECONDS = 5.0
 _SIGNALLED = 128  # a JVM that is asked to end by signal n runs its hooks and exits 128 + n
 
 
@@ -49,7 +50,7 @@ class JvmEnd:
         return asked if asked in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT) else None
 
     def __str__(self) -> str:
-        if self.code == _OUT_OF_MEMORY:
+        if self.code in _OUT_OF_MEMORY:
             return "Spark's Java process ran out of memory; raise `spark.driver.memory`"
         how = f"was killed by signal {self.signal}" if self.signal else f"ended by itself with exit code {self.code}"
         return f"Spark's Java process {how}"
@@ -118,28 +119,40 @@ def find_process() -> "subprocess.Popen[bytes] | None":
     return getattr(gateway, "proc", None)
 
 
-def looks_cut_off(error: BaseException) -> bool:
-    """True when the error may come from a JVM that is no longer there to answer."""
-    from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+def has_class(spark: Any, name: str) -> bool:
+    """True when the class is on the class path of this driver."""
+    return bool(spark.sparkContext._jvm.org.apache.spark.util.Utils.classIsLoadable(name))
 
-    # A name that means nothing (localhost, where /etc/hosts is missing) is no line that broke.
-    return isinstance(error, Py4JError | OSError | EOFError) and not isinstance(error, Py4JJavaError | socket.gaierror)
+
+def explained(df: Any) -> str:
+    """Spark's plan as `df.explain("formatted")` prints it."""
+    return str(df.sparkSession.sparkContext._jvm.PythonSQLUtils.explainString(df._jdf.queryExecution(), "formatted"))
 
 
 def is_going_down() -> bool:
-    """True when Spark has stopped inside its JVM, but not by Python's `stop()`: the JVM was asked to end, and will.
+    """True when the JVM no longer answers, or when Spark has stopped in it, but not by Python's `stop()`.
 
-    Whatever fails meanwhile fails for that, in whichever words.
+    It was asked to end, and will: whatever fails meanwhile fails for that, in whichever words. One that answers is not
+    the cause of any error.
     """
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context
     if context is None:
         return False
+    answers: list[bool] = []
+
+    def ask() -> None:
+        with contextlib.suppress(Exception):
+            answers.append(bool(context._jsc.sc().isStopped()))
+
+    probe = threading.Thread(target=ask, name="probe", daemon=True)
     try:
-        return bool(context._jsc.sc().isStopped())
-    except Exception:  # noqa: BLE001  it does not answer any more
-        return True
+        probe.start()
+    except RuntimeError:  # the code has used up the threads that it may have
+        return False
+    probe.join(_PROBE_SECONDS)
+    return answers != [False]
 
 
 def find_end(process: "subprocess.Popen[bytes] | None", *, wait_seconds: float = 0.0) -> JvmEnd | None:

@@ -1,7 +1,8 @@
-"""What a chunk's code leaves behind in the process, in Spark's cache and in its catalog is not the next chunk's."""
+"""For streams and chunks that share a job: what one leaves in process, cache and catalog is not the next one's."""
 
 import contextlib
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -15,8 +16,8 @@ _CATALOG = "spark.sql.catalogImplementation"
 
 @contextlib.contextmanager
 def nothing_left(spark: SparkSession) -> Iterator[None]:
-    """Restore the process and Spark's catalog afterwards."""
-    with process_restored(), catalog_restored(spark):
+    """Restore the process, Spark's catalog and the files that were added to Spark afterwards."""
+    with process_restored(), catalog_restored(spark), added_files_removed(spark):
         yield
 
 
@@ -90,6 +91,41 @@ def _databases(catalog: Any) -> dict[str, tuple[set[str], set[str]]]:
         name: (_names(catalog.listTables(name)), _names(catalog.listFunctions(name, "*")))
         for name in _names(catalog.listDatabases())
     }
+
+
+@contextlib.contextmanager
+def added_files_removed(spark: SparkSession) -> Iterator[None]:
+    """Remove what the code adds by `addFile`, `addPyFile` or `addArchive`: of a path, Spark keeps the first content.
+
+    Executors on other machines keep their copy until a file of the same name is added.
+    """
+    if is_connect(spark):
+        yield  # each session has its own
+        return
+    context: Any = spark.sparkContext
+    folder = context._jvm.org.apache.spark.SparkFiles.getRootDirectory()
+    before, there, includes = _added(context), set(os.listdir(folder)), list(context._python_includes)
+    try:
+        yield
+    finally:
+        for name, (files, paths) in _added(context).items():
+            for path in paths - (before[name][1] if name in before else set()):
+                files.remove(path)
+        for path in (os.path.join(folder, name) for name in set(os.listdir(folder)) - there):
+            shutil.rmtree(path, ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)  # a file, or a link
+        context._python_includes[:] = includes
+
+
+def _added(context: Any) -> dict[str, tuple[Any, set[str]]]:
+    """Spark's own maps of files and of archives, and the paths in each."""
+    found = {}
+    for kind, maps in (("files", context._jsc.sc().addedFiles()), ("archives", context._jsc.sc().addedArchives())):
+        for session in _names(maps.keySet()):
+            files = maps.apply(session)
+            found[f"{kind} of {session}"] = files, _names(files.keySet())
+    return found
 
 
 def _names(sequence: Any) -> set[str]:

@@ -45,7 +45,7 @@ def run_task(chunk: dict[str, Any], codes: list[dict[str, str]]) -> dict[str, An
 
 
 def _require_pandas() -> None:
-    """Import it before the fork: the next chunk in this worker has it already."""
+    """Import it before the fork, and report here what is missing."""
     try:
         import pandas  # noqa: F401
         import pyarrow.parquet  # noqa: F401

@@ -15,21 +15,18 @@ from pyspark.sql import DataFrame, SparkSession
 from opendataflow import faults
 from opendataflow.domain.checks.check import Finding
 from opendataflow.errors import JobFailed
-from opendataflow.spark.active_session import use_session
 from opendataflow.spark.blame import blame
-from opendataflow.spark.capture import chunk_output
 from opendataflow.spark.checks import Audit, audit_files
-from opendataflow.spark.chunk_environment import chunk_environment
 from opendataflow.spark.connect import is_connect
 from opendataflow.spark.explain import explain, user_traceback
 from opendataflow.spark.files import Written, explain_read_failure, read_chunk, write_chunk
-from opendataflow.spark.leftovers import cache_cleared, nothing_left
+from opendataflow.spark.jvm import explained
 from opendataflow.spark.pandas_engine import run_pandas
 from opendataflow.spark.progress import Progress
+from opendataflow.spark.shared_state import refuse_names_left
 from opendataflow.spark.spec import ChunkSpec
 from opendataflow.spark.steps import Step, Steps, new_steps
 from opendataflow.spark.stream_batch import Batch, find_failing, read_batch, statics
-from opendataflow.spark.together import Together, can_share
 from opendataflow.spark.transformations import PANDAS, SPARK, Code, apply, engine_of, load_anew, read_code
 
 Result = dict[str, Any]
@@ -76,8 +73,11 @@ class Task:
         *,
         hear: Hear,
         end_if_jvm_ended: Callable[[BaseException, ChunkSpec], None] = lambda _error, _spec: None,
+        group: str | None = None,
     ) -> None:
+        """`group`: process and session are of one run alone, whose Spark jobs are in this group already."""
         self._spark, self._codes, self._hear, self._end_if_jvm_ended = spark, codes, hear, end_if_jvm_ended
+        self._group = group
 
     def run(self, specs: Sequence[ChunkSpec]) -> Iterator[tuple[ChunkSpec, Result]]:
         """Each run's result, as soon as it is known; an `error` in it is the sentence why there is no chunk."""
@@ -85,7 +85,7 @@ class Task:
             yield from self._run_pandas(specs)
             return
         left = list(specs)
-        if specs[0].destination.database is None and can_share(specs, self._codes):
+        if self._group is None and specs[0].destination.database is None:
             for spec, result in self._run_together(specs):
                 left.remove(spec)
                 yield spec, result
@@ -96,7 +96,9 @@ class Task:
     def _run_alone(self, spec: ChunkSpec, batch: Batch | None = None) -> Result:
         chunk = self._new_chunk(spec)
         # Temporary views and settings of one chunk are not the next one's.
-        spark = self._spark.newSession() if spec.items is None else statics.session(self._spark, spec)
+        spark = self._spark
+        if self._group is None:
+            spark = spark.newSession() if spec.items is None else statics.session(spark, spec)
         try:
             with self._surrounded(spark, spec):
                 if spec.items is not None:
@@ -149,9 +151,10 @@ class Task:
             return
         transformations = load_anew(self._codes, chunk.steps)
         audit = Audit(spec.checks, dataid=spec.dataid, schema=spec.destination.schema, place=spec.destination)
-        with _sql_reads(reads_tables), _cleared(spark, spec):
+        with _sql_reads(reads_tables), self._cleared(spark, spec):
             sources = chunk.read_sources(spark)
             df = apply(transformations, sources, chunk.steps, profile=spec.profile, stream=chunk.stream(spark))
+            self._refuse_names(spark)
             if spec.explain:
                 chunk.plan = _plan(df)
             try:
@@ -188,8 +191,22 @@ class Task:
     def _produce_rows(self, spark: SparkSession, chunk: Chunk) -> None:
         from opendataflow.spark.table_chunks import produce_rows
 
-        with _cleared(spark, chunk.spec):
-            produce_rows(spark, chunk, self._codes, say=self._say(chunk.spec), plan=_plan)
+        with self._cleared(spark, chunk.spec):
+            produce_rows(
+                spark, chunk, self._codes, say=self._say(chunk.spec), plan=_plan,
+                applied=lambda: self._refuse_names(spark),
+            )  # fmt: skip
+
+    def _refuse_names(self, spark: SparkSession) -> None:
+        if self._group is not None:
+            refuse_names_left(spark)
+
+    def _cleared(self, spark: SparkSession, spec: ChunkSpec) -> contextlib.AbstractContextManager[None]:
+        if self._group is not None:  # the keeper clears what a run cached
+            return contextlib.nullcontext()
+        from opendataflow.spark.leftovers import cache_cleared
+
+        return cache_cleared(spark) if spec.items is None else statics.others_cleared(spark)
 
     def _say(self, spec: ChunkSpec) -> Callable[[str], None]:
         return lambda text: self._hear(spec, progress=text)
@@ -197,13 +214,21 @@ class Task:
     @contextlib.contextmanager
     def _surrounded(self, spark: SparkSession, spec: ChunkSpec) -> Iterator[None]:
         """The chunk's own output, variables, session and Spark jobs, in this thread."""
+        if self._group is not None:
+            with Progress(spark, spec, self._hear, group=self._group):
+                yield
+            return
+
+        from opendataflow.spark.active_session import use_session
+        from opendataflow.spark.capture import chunk_output
+        from opendataflow.spark.leftovers import nothing_left
 
         def write(text: str) -> None:
             self._hear(spec, stream=1, text=text)
 
         with (
             chunk_output(write),
-            chunk_environment(spec.environment),
+            self._environment(spec),
             use_session(spark),
             nothing_left(spark),
             Progress(spark, spec, self._hear),
@@ -212,15 +237,26 @@ class Task:
                 sys.path.append(spec.home)  # last, so that a project's files never replace a library's
             yield
 
+    def _environment(self, spec: ChunkSpec) -> contextlib.AbstractContextManager[None]:
+        if self._group is not None:
+            return contextlib.nullcontext()
+        from opendataflow.spark.chunk_environment import chunk_environment
+
+        return chunk_environment(spec.environment)
+
     # Several in one Spark job -----------------------------------------------------------------------------------------
     def _run_together(self, specs: Sequence[ChunkSpec]) -> Iterator[tuple[ChunkSpec, Result]]:
         """Those of the runs that came out of one Spark job; the others must be produced alone."""
+        from opendataflow.spark.together import Together, can_share
+
+        if not can_share(specs, self._codes):
+            return
         first = specs[0]
         chunk = self._new_chunk(first)
         spark = self._spark.newSession()
         together = Together(spark, specs, self._codes)
         try:
-            with self._surrounded(spark, first), together.environment(), cache_cleared(spark):
+            with self._surrounded(spark, first), together.environment(), self._cleared(spark, first):
                 written = together.write(chunk.steps)
         except BaseException as error:  # noqa: BLE001  whatever it was, alone it is told to its own run
             self._end_if_jvm_ended(error, first)
@@ -242,7 +278,7 @@ class Task:
             return
         by_run = {spec.runid: spec for spec in specs}
         try:
-            with Progress(self._spark, specs[0], self._hear):
+            with Progress(self._spark, specs[0], self._hear, group=self._group):
                 results = run_pandas(self._spark, specs, self._codes, timeout_seconds=specs[0].timeout_seconds)
         except Exception as error:  # noqa: BLE001
             self._end_if_jvm_ended(error, specs[0])
@@ -286,9 +322,10 @@ class Task:
         chunk = self._new_chunk(spec)
         spark = self._spark.newSession()
         try:
-            result = produce_pandas_rows(
-                spark, chunk, self._codes, say=self._say(spec), run=lambda aside: next(self._run_pandas([aside]))[1]
-            )
+            with self._environment(spec):
+                result = produce_pandas_rows(
+                    spark, chunk, self._codes, say=self._say(spec), run=lambda aside: next(self._run_pandas([aside]))[1]
+                )
         except Exception as error:  # noqa: BLE001
             self._end_if_jvm_ended(error, spec)
             return {**self._failed(spark, chunk, error), "engine": PANDAS}
@@ -299,7 +336,11 @@ class Task:
         def changed(step: Step) -> None:
             self._hear(spec, step=steps.as_json()[step.position - 1])
 
-        steps = new_steps([(code.name, code.digest) for code in self._codes], changed)
+        if self._group is not None:
+            from opendataflow.spark.process_output import kept_output
+        else:
+            from opendataflow.spark.capture import kept_output
+        steps = new_steps([(code.name, code.digest) for code in self._codes], changed, keep_output=kept_output)
         return Chunk(spec=spec, steps=steps)
 
     def _result(self, chunk: Chunk, error: str | None = None) -> Result:
@@ -358,18 +399,10 @@ def _pushed_down(df: DataFrame, wanted: bool) -> contextlib.AbstractContextManag
 
 
 def _plan(df: DataFrame) -> str:
-    """Spark's plan as `df.explain("formatted")` prints it."""
-    if is_connect(df):
-        return str(df._explain_string(mode="formatted"))
-    context = df.sparkSession._sc
-    return str(context._jvm.PythonSQLUtils.explainString(df._jdf.queryExecution(), "formatted"))
+    return str(df._explain_string(mode="formatted")) if is_connect(df) else explained(df)
 
 
 def _application(spark: SparkSession) -> str | None:
     """Spark's own name for this application, as its history server shows it."""
     told = spark.conf.get("spark.app.id") if is_connect(spark) else spark._sc.applicationId
     return str(told) if told else None
-
-
-def _cleared(spark: SparkSession, spec: ChunkSpec) -> contextlib.AbstractContextManager[None]:
-    return cache_cleared(spark) if spec.items is None else statics.others_cleared(spark)

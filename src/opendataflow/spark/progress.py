@@ -18,9 +18,12 @@ EVERY_SECONDS = 10.0  # shorter chunks are over before anybody asks
 class Progress:
     """While it is open, Spark jobs of this thread are the run's, and their progress is told now and then."""
 
-    def __init__(self, spark: SparkSession, spec: ChunkSpec, hear: Callable[..., None]) -> None:
+    def __init__(
+        self, spark: SparkSession, spec: ChunkSpec, hear: Callable[..., None], *, group: str | None = None
+    ) -> None:
+        """`group`: the jobs of this process are in this group as it is."""
         self._spec, self._hear = spec, hear
-        self._jobs: _Jobs | _Operations = _Operations(spark) if is_connect(spark) else _Jobs(spark, spec)
+        self._jobs: _Jobs | _Operations = _Operations(spark) if is_connect(spark) else _Jobs(spark, spec, group)
         self._told = ""
         self._begun = time.monotonic()
 
@@ -46,11 +49,13 @@ class Progress:
 class _Jobs:
     """The jobs of a run, as the SparkContext of this process knows them: by their group."""
 
-    def __init__(self, spark: Any, spec: ChunkSpec) -> None:
-        self._context, self._group, self._name = spark._sc, str(spec.runid), spec.name
+    def __init__(self, spark: Any, spec: ChunkSpec, group: str | None) -> None:
+        self._context, self._group, self._name = spark._sc, group or str(spec.runid), spec.name
+        self._is_set = group is not None
 
     def begin(self) -> None:
-        self._context.setJobGroup(self._group, self._name, interruptOnCancel=True)
+        if not self._is_set:
+            self._context.setJobGroup(self._group, self._name, interruptOnCancel=True)
 
     def end(self) -> None:
         pass  # the next run of this thread has another group

@@ -12,6 +12,7 @@ import importlib
 import importlib.machinery
 import io
 import os
+import re
 import site
 import sys
 import sysconfig
@@ -36,6 +37,7 @@ _LIBRARIES = tuple(
     )
 )  # fmt: skip
 _LIBRARY_FOLDERS = ("/site-packages/", "/dist-packages/")  # also of another environment, which a .pth file adds
+_MISSING = re.compile(r"No module named '(\w+)")
 _ours = frozenset(sys.modules)  # of this process itself, whoever imported them: no chunk's code has run yet
 
 
@@ -106,7 +108,7 @@ def pack(home: str, folder: str, *, besides: Sequence[str] = ()) -> str | None:
     for path in _modules(home, _data_folders(home, besides)):
         with contextlib.suppress(OSError), open(os.path.join(home, path), "rb") as file:
             mine[path] = file.read()
-    if not mine or sum(map(len, mine.values())) > MOST_BYTES:
+    if not mine or sum(map(len, mine.values())) > MOST_BYTES:  # why_missing says so where it matters
         return None
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -118,10 +120,27 @@ def pack(home: str, folder: str, *, besides: Sequence[str] = ()) -> str | None:
     digest = hashlib.sha256(packed.getvalue()).hexdigest()[:16]
     target = os.path.join(folder, f"dataflow_code_{digest}.zip")
     if not os.path.exists(target):
-        with open(f"{target}.new", "wb") as file:
+        partial = f"{target}.{os.getpid()}"  # several runs may pack the same code at the same moment
+        with open(partial, "wb") as file:
             file.write(packed.getvalue())
-        os.replace(f"{target}.new", target)
+        os.replace(partial, target)
     return target
+
+
+def why_missing(error: str, home: str, *, besides: Sequence[str] = ()) -> str | None:
+    """What to do about this error, if it says that a module is missing which was too large to be sent."""
+    missing = _MISSING.search(error)
+    if missing is None:
+        return None
+    paths = list(_modules(home, _data_folders(home, besides)))
+    size = sum(os.path.getsize(path) for path in (os.path.join(home, one) for one in paths) if os.path.isfile(path))
+    if size <= MOST_BYTES or missing[1] not in {path.partition("/")[0].removesuffix(".py") for path in paths}:
+        return None
+    return (
+        f"the project's Python files have {size / 1e6:.1f} MB; more than {MOST_BYTES / 1e6:.1f} MB are not sent to "
+        f"Spark's workers, so they cannot import {missing[1]}; move what is not code of this project out of its "
+        "folder, or import the module at the top of the transformation's file"
+    )
 
 
 @contextlib.contextmanager

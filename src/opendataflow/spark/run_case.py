@@ -1,27 +1,23 @@
 """One case: the transformation is run on its expected inputs, and what comes out is compared with the expected output.
 
-Runs in a process of its own (validate_child.py), because it is the user's code. Spark is asked for only by a case that
-needs it.
+Each runs in a process and a session of its own (validate_child.py), because it is the user's code. Spark is asked for
+only by a case that needs it.
 """
 
 import contextlib
 import copy
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from opendataflow.errors import DataflowError
-from opendataflow.spark.active_session import use_session
 from opendataflow.spark.cases import Case
-from opendataflow.spark.chunk_environment import chunk_environment
 from opendataflow.spark.compare import Table, compare, identical
 from opendataflow.spark.expectations import OUTPUT, STREAM, Expectations, read_expectations
 from opendataflow.spark.explain import explain, user_traceback
 from opendataflow.spark.frames import ExampleError, is_pandas, is_spark, pandas_frame, spark_frame, table_of
-from opendataflow.spark.jvm import find_end, find_process, looks_cut_off
-from opendataflow.spark.leftovers import cache_cleared, catalog_restored, process_restored
 from opendataflow.spark.outcome import FAILED, OK, Outcome
 from opendataflow.spark.signature import takes_stream, wrong_result
 from opendataflow.spark.transformations import (
@@ -53,8 +49,15 @@ class _Progress:
         return Outcome(id=case.id, file=case.file, status=status, message=message, seconds=seconds, **rest)
 
 
-def run_case(case: Case, get_spark: Callable[[], "SparkSession"]) -> Outcome:
-    """How the case ended; nothing that its code raises comes out of here, but for KeyboardInterrupt."""
+def run_case(
+    case: Case,
+    get_spark: Callable[[], "SparkSession"],
+    find_end: Callable[[BaseException], str | None] = lambda _error: None,
+) -> Outcome:
+    """How the case ended; nothing that its code raises comes out of here, but for KeyboardInterrupt.
+
+    `find_end` says how Spark ended, where an error comes from that.
+    """
     progress = _Progress()
     code: Code | None = None
     try:
@@ -64,10 +67,11 @@ def run_case(case: Case, get_spark: Callable[[], "SparkSession"]) -> Outcome:
             import pandas  # noqa: F401  before the case's own time begins
         spark = get_spark() if engine == SPARK else None
         progress.began = time.monotonic()  # the start of Spark is nobody's time
-        with _surrounded(case, spark) as session:
-            return _run(case, code, session, progress)
+        if case.home not in sys.path:
+            sys.path.append(case.home)  # last, so that a project's files never replace a library's
+        return _run(case, code, spark, progress)
     except (Exception, SystemExit) as error:  # noqa: BLE001  the user's code must not decide how this process ends
-        return _failed(case, code, error, progress)
+        return _failed(case, code, error, progress, find_end(error))
 
 
 def _readable(case: Case) -> list[Code]:
@@ -77,33 +81,6 @@ def _readable(case: Case) -> list[Code]:
         with contextlib.suppress(TransformationError):
             codes.append(read_code(case.home, case.slug, name))
     return codes
-
-
-@contextlib.contextmanager
-def _surrounded(case: Case, spark: "SparkSession | None") -> "Iterator[SparkSession | None]":
-    """The project's own modules, and a process and session that see nothing of the cases before."""
-    with chunk_environment({}), process_restored():
-        if case.home not in sys.path:
-            sys.path.append(case.home)  # last, so that a project's files never replace a library's
-        if spark is None:
-            yield None
-            return
-        session = spark.newSession()
-        with use_session(session), _spark_restored(session):
-            yield session
-
-
-@contextlib.contextmanager
-def _spark_restored(session: "SparkSession") -> Iterator[None]:
-    with contextlib.ExitStack() as restored:
-        restored.enter_context(cache_cleared(session))
-        restored.enter_context(catalog_restored(session))
-        left = restored.pop_all()
-    try:
-        yield
-    finally:
-        with contextlib.suppress(Exception):  # the JVM may be gone, which the case itself tells
-            left.close()
 
 
 def _run(case: Case, code: Code, spark: "SparkSession | None", progress: _Progress) -> Outcome:
@@ -178,10 +155,9 @@ def _call(transformation: Transformation, inputs: list[Any], item: dict[str, Any
     return result
 
 
-def _failed(case: Case, code: Code | None, error: BaseException, progress: _Progress) -> Outcome:
+def _failed(case: Case, code: Code | None, error: BaseException, progress: _Progress, end: str | None) -> Outcome:
     """In one sentence that begins with the file, and with the lines of the user's code that led there."""
-    end = find_end(find_process(), wait_seconds=5.0 if looks_cut_off(error) else 0.0)
-    sentence = str(end) if end else explain(error, home=case.home, files=[code.path] if code else ())
+    sentence = end or explain(error, home=case.home, files=[code.path] if code else ())
     if not sentence.startswith(case.file):
         sentence = f"{case.file}: {sentence}"
     if progress.item is not None:

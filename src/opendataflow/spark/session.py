@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyspark
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -19,6 +20,7 @@ from opendataflow.spark.cluster import is_cluster, require_answer
 DEFAULT_MASTER = "local[*]"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_WORKER_MEMORY = "spark.executor.pyspark.memory"
 # Python loggers of the bridge to the JVM: they print stack traces of what is raised to us anyway.
 _NOISY_LOGGERS = ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
@@ -30,26 +32,18 @@ def start_session(settings: Mapping[str, Any], *, name: str, scratch: str, prepa
     """
     master = str(settings.get("master") or DEFAULT_MASTER)
     conf = {key: _text(value) for key, value in (settings.get("conf") or {}).items()}
-    os.environ.setdefault("PYSPARK_PYTHON", conf.get("spark.pyspark.python", sys.executable))
-    # A worker is started by `python -m`: a `random.py` in somebody's current folder must not replace the real one.
-    os.environ.setdefault("PYTHONSAFEPATH", "1")
-    for logger in _NOISY_LOGGERS:
-        logging.getLogger(logger).setLevel(logging.CRITICAL + 1)
+    quiet_bridge()
     require_answer(master)
     if connect.is_address(master):
-        return connect.start(master, settings=_everywhere() | _server() | conf)
-    defaults = _everywhere() | _own_jvm(scratch, java_options() if prepared else "")
-    defaults |= _executors() if is_cluster(master) else _this_machine(scratch)
-    if _JAVA_OPTIONS in conf:
-        conf[_JAVA_OPTIONS] = f"{defaults[_JAVA_OPTIONS]} {conf[_JAVA_OPTIONS]}"  # of two, Java takes the last
-    builder = SparkSession.builder.master(master).appName(name)
-    for key, value in (defaults | conf).items():
-        builder = builder.config(key, value)
-    with contextlib.nullcontext() if is_cluster(master) else _local_name():
+        return start_connected(master, conf)
+    with _environment_of_driver(master, conf):
+        builder = SparkSession.builder.master(master).appName(name)
+        for key, value in driver_conf(master, conf, scratch=scratch, prepared=prepared).items():
+            builder = builder.config(key, value)
         try:
             return builder.getOrCreate()
         except PySparkRuntimeError as error:
-            if "JAVA_GATEWAY_EXITED" not in str(error):
+            if error.getCondition() != "JAVA_GATEWAY_EXITED":
                 raise
             raise JobFailed(
                 "Java ended before Spark had started; what it said is in the output of what started it (a worker, or "
@@ -57,16 +51,47 @@ def start_session(settings: Mapping[str, Any], *, name: str, scratch: str, prepa
             ) from error
 
 
+def quiet_bridge() -> None:
+    for logger in _NOISY_LOGGERS:
+        logging.getLogger(logger).setLevel(logging.CRITICAL + 1)
+
+
+def start_connected(master: str, conf: Mapping[str, str]) -> SparkSession:
+    """A session of a Spark Connect server with the project's `conf`."""
+    return connect.start(master, settings=_everywhere() | _server() | dict(conf))
+
+
+def driver_conf(master: str, conf: Mapping[str, str], *, scratch: str, prepared: bool = True) -> dict[str, str]:
+    """All settings of a driver that runs here: ours, and the project's `conf`, which wins."""
+    defaults = _everywhere() | _own_jvm(scratch, java_options() if prepared else "")
+    if not is_cluster(master):
+        defaults["spark.ui.enabled"] = "false"  # on a cluster, its owner's spark-defaults.conf decides
+    if not is_cluster(master) or not _has_log_settings():
+        defaults[_JAVA_OPTIONS] += f" -Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
+    defaults |= _executors() if is_cluster(master) else _this_machine(scratch)
+    # Another interpreter may not have OpenDataFlow, and a limit of workers' memory counts what the daemon imports.
+    if not is_cluster(master) and os.environ["PYSPARK_PYTHON"] == sys.executable and _WORKER_MEMORY not in conf:
+        defaults["spark.python.daemon.module"] = "opendataflow.spark.worker_daemon"
+    own = dict(conf)
+    if _JAVA_OPTIONS in own:
+        own[_JAVA_OPTIONS] = f"{defaults[_JAVA_OPTIONS]} {own[_JAVA_OPTIONS]}"  # of two, Java takes the last
+    return defaults | own
+
+
 @contextlib.contextmanager
-def _local_name() -> Iterator[None]:
-    """A machine's own name may mean nothing to it (a container, a network that is away), and Spark asks for it."""
-    ours = {"SPARK_LOCAL_HOSTNAME": "127.0.0.1", "SPARK_LOCAL_IP": "127.0.0.1"}
+def _environment_of_driver(master: str, conf: Mapping[str, str]) -> Iterator[None]:
+    """What the JVM inherits while it starts, where nobody has set it. Other children of this process never see it."""
+    # A worker is started by `python -m`: a `random.py` in somebody's current folder must not replace the real one.
+    ours = {"PYSPARK_PYTHON": conf.get("spark.pyspark.python", sys.executable), "PYTHONSAFEPATH": "1"}
+    if not is_cluster(master):
+        # A machine's own name may mean nothing to it (a container, a network that is away), and Spark asks for it.
+        ours |= {"SPARK_LOCAL_HOSTNAME": "127.0.0.1", "SPARK_LOCAL_IP": "127.0.0.1"}
     set_here = [name for name in ours if name not in os.environ]
     os.environ.update({name: ours[name] for name in set_here})
     try:
         yield
     finally:
-        for name in set_here:  # the JVM has them; one for a cluster must not
+        for name in set_here:
             os.environ.pop(name, None)
 
 
@@ -91,11 +116,22 @@ def _executors() -> dict[str, str]:
 def _own_jvm(scratch: str, java: str) -> dict[str, str]:
     """For a driver that runs here, whatever its executors are."""
     return {
-        "spark.ui.enabled": "false",
+        # A Python worker keeps what a function leaves in it: the state of modules that it imports, variables, settings
+        # of libraries. A worker that is used again shows that to the next chunk.
+        "spark.python.worker.reuse": "false",
+        "spark.files.overwrite": "true",  # a file that a chunk adds replaces that of an earlier chunk on executors
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": os.path.join(scratch, "warehouse"),
-        _JAVA_OPTIONS: f'-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()} "-Djava.io.tmpdir={scratch}" {java}',
+        # A driver that went on after an OutOfMemoryError would fail whichever run meets it first, and then others.
+        _JAVA_OPTIONS: f'"-Djava.io.tmpdir={scratch}" -XX:+ExitOnOutOfMemoryError {java}',
     }
+
+
+def _has_log_settings() -> bool:
+    """Whether this machine's configuration of Spark says what is logged."""
+    home = os.environ.get("SPARK_HOME") or os.path.dirname(pyspark.__file__)
+    folder = Path(os.environ.get("SPARK_CONF_DIR") or os.path.join(home, "conf"))
+    return any(folder.glob("log4j2.*"))
 
 
 def _this_machine(scratch: str) -> dict[str, str]:

@@ -6,7 +6,6 @@ Spark puts into the database's own SQL.
 
 import datetime
 import os
-import re
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -16,13 +15,13 @@ from pyspark.sql.types import DataType, DateType, IntegralType, TimestampNTZType
 
 from opendataflow.errors import ConfigurationError, JobFailed
 from opendataflow.spark.adbc import CONNECT_SECONDS
-from opendataflow.spark.spark_words import causes
+from opendataflow.spark.spark_errors import causes
 from opendataflow.spark.spec import Database, Place
 from opendataflow.spark.sql_chunk import quoted, slots
 from opendataflow.spark.sql_words import explain_error, without_secrets
 
 FETCH_ROWS = 10_000  # PostgreSQL's driver would hold all rows in memory, and Oracle's would ask for ten at a time
-_NO_JAR = re.compile(r"No suitable driver|ClassNotFoundException")
+_NO_CLASS = ("java.lang.ClassNotFoundException", "org.apache.spark.SparkClassNotFoundException")
 
 
 def read_jdbc(spark: SparkSession, place: Place) -> DataFrame:
@@ -44,13 +43,13 @@ def read_jdbc(spark: SparkSession, place: Place) -> DataFrame:
 
 def explain_jdbc(error: BaseException, database: Database, options: dict[str, Any]) -> str:
     """What the JDBC driver says, in one sentence without secrets."""
-    said, shown = " ".join(causes(error)), without_secrets(str(options["url"]))
-    if _NO_JAR.search(said):
+    said, shown = causes(error), without_secrets(str(options["url"]))
+    if any(cause.java_class in _NO_CLASS or "No suitable driver" in cause.text for cause in said):  # java.sql's words
         return (
             f"there is no JDBC driver for {shown}; name its jar in `spark: {{conf: {{spark.jars: …}}}}`, "
             "and its class in `driver:` if Spark does not find it"
         )
-    told = RuntimeError(said)
+    told = RuntimeError(" ".join(cause.text for cause in said))
     secrets = tuple(str(options[name]) for name in ("password",) if options.get(name))
     return explain_error(told, dialect="jdbc", shown=shown, table=database.table, secrets=secrets)
 

@@ -1,10 +1,18 @@
 """What is kept of each transformation of a run: its order, how far it got, what it printed, why it failed."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from opendataflow.spark.kept import Kept
+
+Keep = Callable[[], contextlib.AbstractContextManager[Kept]]
 PENDING, RUNNING, DONE, ERROR = "PENDING", "RUNNING", "DONE", "ERROR"
+
+
+def nothing_kept() -> contextlib.AbstractContextManager[Kept]:
+    return contextlib.nullcontext(Kept())
 
 
 @dataclass(kw_only=True, slots=True)
@@ -23,10 +31,14 @@ class Step:
 
 @dataclass(kw_only=True, slots=True)
 class Steps:
-    """All transformations of a run, in order; `changed` is told whenever one of them begins or ends."""
+    """All transformations of a run, in order; `changed` is told whenever one of them begins or ends.
+
+    `keep_output` keeps what the code prints while it is open.
+    """
 
     steps: list[Step] = field(default_factory=list)
     changed: Callable[[Step], None] = lambda _step: None
+    keep_output: Keep = nothing_kept
 
     def begin(self, step: Step) -> None:
         step.status = RUNNING
@@ -40,7 +52,10 @@ class Steps:
         return [asdict(step) for step in self.steps]
 
 
-def new_steps(named: Sequence[tuple[str, str]], changed: Callable[[Step], None] = lambda _step: None) -> Steps:
+def new_steps(
+    named: Sequence[tuple[str, str]], changed: Callable[[Step], None] = lambda _step: None, *,
+    keep_output: Keep = nothing_kept,
+) -> Steps:  # fmt: skip
     """Steps that are all PENDING, from names and digests."""
     steps = [Step(position=number, name=name, digest=digest) for number, (name, digest) in enumerate(named, 1)]
-    return Steps(steps=steps, changed=changed)
+    return Steps(steps=steps, changed=changed, keep_output=keep_output)

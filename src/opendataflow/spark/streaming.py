@@ -15,7 +15,7 @@ import os
 import queue
 import shutil
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from opendataflow.errors import ConfigurationError
@@ -82,7 +82,7 @@ class StreamQuery:
             except Exception as error:  # noqa: BLE001  the runner decides what becomes of the stream
                 if self._is_closed:
                     return
-                _end_if_jvm_ended(error)
+                _end_if_jvm_ended()
                 told, home = isinstance(error, ConfigurationError), asked["stream"]["home"]
                 self._channel.send(run=0, ended=_reason(error, home), is_final=told)
 
@@ -113,6 +113,7 @@ class StreamQuery:
 
     def _session(self, asked: Mapping[str, Any]) -> "SparkSession":
         from opendataflow.spark.connect import is_address
+        from opendataflow.spark.jvm import has_class
 
         master = str(asked["spark"].get("master") or "")
         if is_address(master):
@@ -121,7 +122,7 @@ class StreamQuery:
                 "environment a `spark: {master: …}` like local[*], spark://… or k8s://…"
             )
         spark = self._warm.session(asked["spark"], name=asked["slug"]).newSession()
-        settings = {_FILE_MANAGER: _find_class(spark, _FILE_MANAGERS), **_SETTINGS}
+        settings = {_FILE_MANAGER: next((name for name in _FILE_MANAGERS if has_class(spark, name)), None), **_SETTINGS}
         for key, value in settings.items():
             if value is not None and key not in (asked["spark"].get("conf") or {}):  # what the project says holds
                 spark.conf.set(key, value)
@@ -152,18 +153,6 @@ class StreamQuery:
                 raise _Again
 
 
-def _find_class(spark: "SparkSession", names: Sequence[str]) -> str | None:
-    """The first of these classes that Spark has."""
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-
-    jvm: Any = spark._jvm
-    for name in names:
-        with contextlib.suppress(Py4JJavaError):
-            jvm.java.lang.Class.forName(name, False, jvm.java.lang.Thread.currentThread().getContextClassLoader())
-            return name
-    return None
-
-
 def _start_feed(spark: "SparkSession", asked: Mapping[str, Any]) -> Any:
     if asked.get("kafka") is None:
         return None
@@ -185,11 +174,11 @@ def _reason(error: BaseException, home: str) -> str:
     return explain(error, home=home)
 
 
-def _end_if_jvm_ended(error: BaseException) -> None:
+def _end_if_jvm_ended() -> None:
     """Without its Spark this process is of no use: a run in its hands has died, not failed."""
-    from opendataflow.spark.jvm import find_end, find_process, is_going_down, looks_cut_off
+    from opendataflow.spark.jvm import find_end, find_process, is_going_down
 
     process = find_process()
-    is_ending = process is not None and (looks_cut_off(error) or is_going_down())
+    is_ending = process is not None and is_going_down()
     if find_end(process, wait_seconds=10.0 if is_ending else 0.0) is not None:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 from opendataflow import faults
 from opendataflow.domain.checks.check import Finding, passed
 from opendataflow.errors import JobFailed
-from opendataflow.spark.chunk_environment import chunk_environment
 from opendataflow.spark.files import Written, read_chunk
 from opendataflow.spark.spec import ChunkSpec
 from opendataflow.spark.sql_load import find_load
@@ -32,9 +31,13 @@ Say = Callable[[str], None]
 
 
 def produce_rows(
-    spark: SparkSession, chunk: "Chunk", codes: Sequence[Code], *, say: Say, plan: Callable[[DataFrame], str]
-) -> None:
-    """Produce the chunk and publish it in the target, unless its checks fail; what was found is kept in the chunk."""
+    spark: SparkSession, chunk: "Chunk", codes: Sequence[Code], *, say: Say, plan: Callable[[DataFrame], str],
+    applied: Callable[[], None],
+) -> None:  # fmt: skip
+    """Produce the chunk and publish it in the target, unless its checks fail; what was found is kept in the chunk.
+
+    `applied` is called when the code has run, and raises where its rows may not be published.
+    """
     spec = chunk.spec
     with Destination(spec, _digests(codes)) as destination, sql_reads():
         if _was_published(chunk, destination, say):
@@ -42,6 +45,7 @@ def produce_rows(
         transformations = load_anew(codes, chunk.steps)
         sources = chunk.read_sources(spark)
         df = apply(transformations, sources, chunk.steps, profile=spec.profile, stream=chunk.stream(spark))
+        applied()
         if spec.explain:
             chunk.plan = plan(df)
         try:
@@ -92,7 +96,7 @@ def produce_pandas_rows(
             f"{spec.slug}: a pipeline on pandas writes to a table through files of this machine, and Spark's tasks "
             "run on others; give it a destination of files"
         )
-    with chunk_environment(spec.environment), Destination(spec, _digests(codes)) as destination:
+    with Destination(spec, _digests(codes)) as destination:
         if _was_published(chunk, destination, say):
             return None
         with tempfile.TemporaryDirectory(prefix=f"{spec.runid}-", dir=_local_folder(spark)) as folder:

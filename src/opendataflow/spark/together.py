@@ -8,7 +8,9 @@ chunks apart (variables of the run, actions inside a transformation, rows that d
 
 Only pipelines whose author promises that they work row by row (`rowwise: true`) come here, and the promise is checked:
 no Spark job may run while the transformations do, in whatever thread; the plan may hold no subquery, cache, checkpoint
-or nested-loop join; and two chunks, drawn at random, must have the same plan when each is planned alone.
+or nested-loop join; and two chunks, drawn at random, must have the same plan when each is planned alone, with the same
+bytes of every Python function in it. A function may keep state while it sees the rows of a task: with one in the plan,
+every chunk must be one small file, which is one task when it is alone, too.
 """
 
 import contextlib
@@ -36,6 +38,7 @@ from opendataflow.spark.steps import Steps, new_steps
 from opendataflow.spark.transformations import Code, apply, load_anew
 
 _ONE_FILE_EACH = str(128 * 1024 * 1024)
+_ONE_TASK = 4 * 1024 * 1024  # a chunk of one such file is one task when it is alone; smaller files may share one
 # Each file is a partition of its own, and the plan that is looked at is the plan that runs.
 _CONF = {
     "spark.sql.files.maxPartitionBytes": _ONE_FILE_EACH,
@@ -94,6 +97,8 @@ class Together:
     def __init__(self, spark: SparkSession, specs: Sequence[ChunkSpec], codes: Sequence[Code]) -> None:
         self._spark, self._specs, self._codes = spark, specs, codes
         self._context: Any = spark.sparkContext
+        self._patterns = self._context._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+        self._roots = {os.path.realpath(spec.sources[0].location) for spec in specs}
         self._variable = Forbidden(NotShared("a transformation asks for a variable of its run"))
         for key, value in _CONF.items():
             spark.conf.set(key, value)
@@ -131,9 +136,45 @@ class Together:
             with chunk_output(lambda _text: None):  # its own run says it
                 alone.append(self._apply([drawn], new_steps([(code.name, code.digest) for code in self._codes])))
         df = self._apply(self._specs, steps)
-        if any(df.schema != one.schema or _plan(df) != _plan(one) for one in alone):
+        if any(df.schema != one.schema or self._plan(df) != self._plan(one) for one in alone):
             raise NotShared("what a transformation does depends on which files it is given")
         return df
+
+    def _plan(self, df: DataFrame) -> list[Any]:
+        """What Spark is to do, without the numbers that it gives to columns, and without the chunks' own files."""
+        analyzed = df._jdf.queryExecution().analyzed()
+        return [str(analyzed.canonicalized().toString()), *self._functions(analyzed), *self._origins(analyzed)]
+
+    def _functions(self, plan: Any) -> list[Any]:
+        """The bytes of all Python functions, which hold what they captured; of these the plan's text has the names."""
+        udf = self._patterns.PYTHON_UDF()
+        found: list[Any] = []
+
+        def walk(node: Any, *, is_plan: bool) -> None:
+            if not node.containsPattern(udf):
+                return
+            if node.getClass().getSimpleName() == "PythonUDF":
+                found.append(node.func().command())
+            for expression in _each(node.expressions()) if is_plan else ():
+                walk(expression, is_plan=False)
+            for child in _each(node.children()):
+                walk(child, is_plan=is_plan)
+
+        walk(plan, is_plan=True)
+        return found
+
+    def _origins(self, plan: Any) -> list[Any]:
+        """The rows that the plan itself holds, and the files of the other sources."""
+        found = []
+        for leaf in _each(plan.collectLeaves()):
+            name = leaf.getClass().getSimpleName()
+            if name == "LocalRelation":
+                found.append(leaf.data())
+            elif name == "LogicalRelation" and leaf.relation().getClass().getSimpleName() == "HadoopFsRelation":
+                paths = leaf.relation().location().rootPaths()
+                if not any(_is_within(_path(path.toString()), self._roots) for path in _each(paths)):
+                    found.append(paths)
+        return found
 
     def _apply(self, specs: Sequence[ChunkSpec], steps: Steps) -> DataFrame:
         """The transformations, loaded anew, on these chunks; raise NotShared if that starts a Spark job."""
@@ -157,15 +198,19 @@ class Together:
     def _owners(self, df: DataFrame) -> list[int]:
         """The run of each partition; raise NotShared unless every row stays in its file's partition."""
         execution = df._jdf.queryExecution()
-        subquery = self._context._jvm.org.apache.spark.sql.catalyst.trees.TreePattern.PLAN_EXPRESSION()
+        subquery = self._patterns.PLAN_EXPRESSION()
         if execution.analyzed().containsPattern(subquery) or execution.optimizedPlan().containsPattern(subquery):
             raise NotShared("a subquery may look at all chunks")
         if not execution.analyzed().deterministic() or not execution.optimizedPlan().deterministic():
             raise NotShared("what a transformation does depends on chance, or on the partition")
         scan = self._find_scan(execution.executedPlan())
+        may_keep_state = execution.analyzed().containsPattern(self._patterns.PYTHON_UDF())
         by_file: dict[str, int] = {}
         for spec in self._specs:
-            for path in data_files(spec.sources[0].location):
+            paths = list(data_files(spec.sources[0].location))
+            if may_keep_state and (len(paths) > 1 or any(os.path.getsize(path) > _ONE_TASK for path in paths)):
+                raise NotShared("a Python function may keep state, and sees other rows where a chunk is alone")
+            for path in paths:
                 if by_file.setdefault(os.path.realpath(path), spec.runid) != spec.runid:
                     raise NotShared("two chunks are the same file")
         owners = []
@@ -180,7 +225,6 @@ class Together:
 
     def _find_scan(self, plan: Any) -> Any:
         """The one scan of the chunks' files, below operators that move no rows."""
-        roots = {os.path.realpath(spec.sources[0].location) for spec in self._specs}
         found: list[Any] = []
 
         def walk(node: Any, *, is_broadcast: bool) -> None:
@@ -192,7 +236,7 @@ class Together:
                 raise NotShared(f"{node.nodeName()} does not show where its rows come from")
             if name == "FileSourceScanExec":
                 paths = _each(node.relation().location().rootPaths())
-                is_ours = any(_is_within(_path(path.toString()), roots) for path in paths)
+                is_ours = any(_is_within(_path(path.toString()), self._roots) for path in paths)
                 if is_ours and is_broadcast:
                     raise NotShared("the chunk is joined with itself")
                 if is_ours or not is_broadcast:
@@ -266,11 +310,6 @@ def _asked_for_files() -> Iterator[list[str]]:
     finally:
         for name, plain in methods.items():
             setattr(ClassicDataFrame, name, plain)
-
-
-def _plan(df: DataFrame) -> str:
-    """What Spark is to do, without the numbers that it gives to columns, and without the files that it reads."""
-    return str(df._jdf.queryExecution().analyzed().canonicalized().toString())
 
 
 def _each(sequence: Any) -> list[Any]:

@@ -20,8 +20,8 @@ from opendataflow.errors import JobFailed
 from opendataflow.project.inspect_code import find_engine
 from opendataflow.spark import project_modules
 from opendataflow.spark.blame import blame
-from opendataflow.spark.capture import kept_output
 from opendataflow.spark.explain import explain, user_traceback
+from opendataflow.spark.kept import Kept
 from opendataflow.spark.signature import STREAM, find_fault, no_stream, takes, takes_stream, too_few, wrong_result
 from opendataflow.spark.steps import PENDING, Step, Steps, new_steps
 
@@ -217,12 +217,13 @@ def _profile(df: DataFrame, step: Step, steps: Steps, home: str) -> DataFrame:
 @contextlib.contextmanager
 def _recorded(step: Step, steps: Steps, home: str) -> Iterator[None]:
     """Keep what is printed; an error ends the step and goes on, one that would end the process as a plain one."""
+    kept = Kept()
     try:
-        with kept_output() as kept:
-            try:
+        try:
+            with steps.keep_output() as kept:
                 yield
-            finally:
-                step.output += kept.text
+        finally:
+            step.output += kept.text
     except SystemExit as error:
         steps.end(step, error=_told(error, home))
         raise TransformationError(explain(error, home=home)) from error

@@ -1,7 +1,7 @@
-"""Validation: cases given to a process of their own, one by one, and their outcomes.
+"""Validation: cases given to a process that forks one for each of them, and their outcomes.
 
-The user's code may exit, hang, crash or flood its output: that fails its own case, and the next ones get a new process.
-All cases share one Spark session as long as nothing of the kind happens.
+The user's code may exit, hang, crash or flood its output: that fails its own case, and the next ones get a new process
+to fork from. Each case has a session of its own on the warm driver.
 """
 
 import codecs
@@ -43,7 +43,7 @@ def validate(
 
 
 class Validation:
-    """Runs cases; its process and Spark session are started for the first one and end with it."""
+    """Runs cases; its process is started for the first one and ends with it."""
 
     def __init__(self, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         require("pyspark", "pyarrow", "pandas")

@@ -66,7 +66,7 @@ def is_inside(location: str, root: str) -> bool:
 
 
 def find_inside(location: str, *, root: str, told: str) -> Found:
-    """As find_files, for what is shown or sent: raises Refused (INVALID_PATH) unless all of it is below the root.
+    """As find_files, for what is read, shown or sent: raises Refused (INVALID_PATH) unless all of it is below the root.
 
     `told` is what people call it. Nothing is opened.
     """
@@ -74,7 +74,9 @@ def find_inside(location: str, *, root: str, told: str) -> Found:
     found = find_files(location)
     if is_local(location):
         for name, _, _ in found.files:
-            _check_inside(os.path.join(location, name) if name else location, root, told)
+            path = os.path.join(location, name)
+            if os.path.islink(path):  # folders that are links were not entered
+                _check_inside(path, root, told)
     return found
 
 

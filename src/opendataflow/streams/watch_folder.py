@@ -24,6 +24,8 @@ from opendataflow.intake.refusals import LogFull
 from opendataflow.intake.rejected import Rejected, RejectedRows, append_lines, read_lines
 from opendataflow.intake.schema import Items, StreamSchema
 from opendataflow.private_files import opener
+from opendataflow.storage.below import opener_below
+from opendataflow.storage.files import is_inside
 
 LOOK_SECONDS = 0.5
 SETTLED_SECONDS = 2.0  # a file that was changed more recently may still be written
@@ -107,7 +109,7 @@ class FolderFeed:
         clock: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         settings = get_settings(job)
-        self.place = os.path.join(job.root, settings.source["folder"])
+        self.place, self._root = os.path.join(job.root, settings.source["folder"]), job.root
         self.format: str = settings.source["format"]
         self.backlog = settings.backlog
         self._slug, self._folder, self._log, self._say, self._clock = job.jobid, folder, log, say, clock
@@ -169,6 +171,9 @@ class FolderFeed:
         """Those that are complete and not as they were when they were taken, the oldest first."""
         found = []
         self._has_fresh = False
+        if not is_inside(self.place, self._root):
+            self._tell(f"the folder {self.place} leads out of {self._root}; nothing in it is taken in")
+            return []
         try:
             with os.scandir(self.place) as entries:
                 for entry in entries:
@@ -221,7 +226,11 @@ class FolderFeed:
         """A copy, and the file as it was: once into `found`, and again if it is a taken one with more at its end."""
         path = os.path.join(self.place, name)
         whole, size, last, beginning = hashlib.sha256(), 0, b"", ""
-        with open(path, "rb", opener=_no_link) as file, open(copy, "wb", opener=opener) as target:
+        # A file that was looked at may be a link by now: to one that whoever put it there cannot read.
+        with (
+            open(path, "rb", opener=opener_below(self._root, follow=False)) as file,
+            open(copy, "wb", opener=opener) as target,
+        ):
             before = os.fstat(file.fileno())
             known_size = known.size if known is not None else 0
             while block := file.read(min(COPIED_AT_ONCE, known_size - size if size < known_size else COPIED_AT_ONCE)):
@@ -268,11 +277,6 @@ class FolderFeed:
         if message not in self._told:
             self._told.add(message)
             self._say(message)
-
-
-def _no_link(path: str, flags: int) -> int:
-    """A file that was looked at may be a link by now: to one that whoever put it there cannot read."""
-    return os.open(path, flags | os.O_NOFOLLOW)
 
 
 def _looks(seen: os.stat_result) -> tuple[int, int, int]:

@@ -77,7 +77,7 @@ class BatchWork(_Pipeline):
     def manifests(self, claim: Claim, locations: Locations) -> tuple[tuple[str, str, Manifest], ...]:
         """What was written; the items that were left out are set aside before anybody sees the others."""
         found = super().manifests(claim, locations)
-        aside = self._said[claim.runid].get("aside") or []
+        aside = self._find_result(claim).get("aside") or []
         if aside or claim.dataid not in self.never_run:
             start, end = batch_range(claim.dataid)
             set_aside(self._store, self._job, start, end, self._failures(aside), runid=claim.runid)

@@ -13,9 +13,12 @@ from opendataflow.cli.opened import address, opened
 from opendataflow.cli.options import DryRun, JobId, Json, Yes
 from opendataflow.cli.render import confirm, put, put_json, put_table, say
 from opendataflow.cli.runs.show import env, logs, runs
-from opendataflow.errors import UsageError
+from opendataflow.errors import ConfigurationError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from opendataflow.operations.doctor import Finding
     from opendataflow.operations.selection import Chosen
     from opendataflow.project.address import Address
     from opendataflow.store.claims import LoopStore
@@ -289,9 +292,33 @@ def doctor(as_json: Json = False) -> int:
     """
     from opendataflow.operations.doctor import PROBLEM, examine
 
-    found = list(examine(os.getcwd()))
+    found = [*examine(os.getcwd()), *_spark_drivers()]
     if as_json:
         put_json([one._asdict() for one in found])
     else:
         put_table("", ("check", "", "", "what to do"), [(one.check, one.state, one.told, one.fix) for one in found])
     return 1 if any(one.state == PROBLEM for one in found) else 0
+
+
+def _spark_drivers() -> "Iterator[Finding]":
+    """Whether this user's Spark drivers answer, and how old they are."""
+    from opendataflow.cli.workers.spark import format_age
+    from opendataflow.operations.doctor import OK, PROBLEM, WARNING, Finding
+    from opendataflow.spark.keeper_client import list_keepers
+
+    try:
+        found = list(list_keepers())
+    except ConfigurationError as error:
+        yield Finding("spark driver", PROBLEM, str(error))
+        return
+    if not found:
+        yield Finding("spark driver", OK, "none is running; a pipeline starts one")
+    for one in found:
+        if "pid" in one:
+            age = format_age(one["started_at"])
+            yield Finding(
+                "spark driver", OK, f"{one['master']}, {one['state']}, {age} old, {one['served']} runs served"
+            )
+        else:
+            told = f"the one in {one['folder']} does not answer"
+            yield Finding("spark driver", WARNING, told, "`dataflow spark stop --force`, or end its process")

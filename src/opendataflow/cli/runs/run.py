@@ -30,12 +30,10 @@ def run(
     wait: Annotated[float, typer.Option(help="If nothing can run yet, wait for up to so many seconds.")] = 0.0,
     drain: Annotated[bool, typer.Option("--drain", help="Again and again until nothing can run any more.")] = False,
     slots: Annotated[
-        int | None, typer.Option(help="With --drain: so many runs of a script at the same time.", min=1, max=256)
+        int | None,
+        typer.Option("--slots", "--at-once", help="With --drain: so many runs at the same time.", min=1, max=256),
     ] = None,
     grace: Annotated[float, typer.Option(help="After SIGTERM, seconds in which what runs may finish.", min=0.0)] = 0.0,
-    at_once: Annotated[
-        int | None, typer.Option(help="Ignored: the chunks of a pipeline run one at a time.", min=1, max=64)
-    ] = None,
     profile: Annotated[bool, typer.Option("--profile", help="Keep rows and time of each transformation.")] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Keep Spark's plan; `dataflow transformations --run` shows it.")
@@ -54,7 +52,7 @@ def run(
     """Run a job on the lowest dataid whose inputs are ready, or on the one given; a stream until it is stopped.
 
     Examples: dataflow run load_orders;  dataflow run load_orders --drain -- --batch 1000;
-    dataflow run extract --drain --slots 10;  dataflow run clean_flights --drain;
+    dataflow run extract --drain --slots 10;  dataflow run clean_flights --drain --slots 4;
     dataflow run leads --stream sample.csv --dry-run
     """
     if wait != wait:  # noqa: PLR0124  NaN would wait for ever
@@ -70,12 +68,9 @@ def run(
     if stream is not None and (drain or dataid is not None or slots is not None or args or ctx.args):
         raise UsageError("--stream processes the items of one file; leave out --drain, --dataid, --slots and arguments")
     script_args = list(args or []) + list(ctx.args)
+    given = {name: True for name, value in (("profile", profile), ("explain", explain)) if value}
     if slots is not None:
-        if at_once is not None or profile or explain:
-            raise UsageError("--slots is for scripts; the chunks of a pipeline run one at a time")
-        return _drain_in_slots(job, script_args, slots=slots, grace=grace, wait=wait, as_json=as_json)
-    asked = {"at-once": at_once, "profile": profile or None, "explain": explain or None}
-    given = {name.replace("-", "_"): value for name, value in asked.items() if value is not None}
+        return _drain_in_slots(job, script_args, asked=given, slots=slots, grace=grace, wait=wait, as_json=as_json)
     if stream is not None:
         return _run_sample(job, stream, dry_run=dry_run, grace=grace, as_json=as_json)
     return run_job(job, script_args, asked=given, dataid=dataid, wait=wait, drain=drain, grace=grace, as_json=as_json)
@@ -112,6 +107,15 @@ def run_job(
 
         outcomes = run_stream(session, cwd=cwd, drain=drain, wait_seconds=wait)
     else:
+        at_once = session.job.definition.get("at_once") if session.job.kind == "pipeline" and drain else None
+        if at_once is not None and int(str(at_once)) > 1:
+            _close(session)
+            slots = int(str(at_once))
+            return _drain_in_slots(
+                job, script_args or [], asked=asked or {}, slots=slots, grace=grace, wait=wait, as_json=as_json
+            )
+        if session.job.kind == "pipeline" and not drain:
+            asked = {**(asked or {}), "chunks_per_job": 1}  # one chunk shares no Spark job
         work = session.get_work(script_args or [], asked=asked or {})
         if drain:
             outcomes = session.drain(work, wait_seconds=wait, cwd=cwd)
@@ -140,6 +144,7 @@ def _open_session(job: str, *, grace: float, as_json: bool) -> "Session":
 
 def _close(session: "Session") -> None:
     session.store.close()
+    session.close_own_guard()
     guard = session.runner.guard
     if guard.child_stays:
         guard.let_child_end(SPARK_END_SECONDS)
@@ -171,7 +176,9 @@ def _run_sample(job: str, file: str, *, dry_run: bool, grace: float, as_json: bo
     return done.outcome.exit_code
 
 
-def _drain_in_slots(job: str, args: list[str], *, slots: int, grace: float, wait: float, as_json: bool) -> int:
+def _drain_in_slots(
+    job: str, args: list[str], *, asked: dict[str, Any], slots: int, grace: float, wait: float, as_json: bool
+) -> int:
     """The loop of a worker, for one job."""
     from opendataflow.cli.workers.worker import start_guards, work
 
@@ -181,5 +188,5 @@ def _drain_in_slots(job: str, args: list[str], *, slots: int, grace: float, wait
     from opendataflow.scheduling.worker import Asked
 
     found = address()
-    asked = Asked(jobs=(job,), once=True, wait_seconds=wait, args=tuple(args), cwd=os.getcwd())
-    return work(guards, signals, found, asked, new_view(found, as_json=as_json, jobs=(job,)))
+    wanted = Asked(jobs=(job,), once=True, wait_seconds=wait, args=tuple(args), cwd=os.getcwd(), of_pipelines=asked)
+    return work(guards, signals, found, wanted, new_view(found, as_json=as_json, jobs=(job,)))

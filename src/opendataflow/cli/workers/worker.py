@@ -24,7 +24,7 @@ def add_to(app: typer.Typer) -> None:
 def worker(
     jobs: Annotated[str | None, typer.Option(help="Only these jobs, separated by commas.")] = None,
     slots: Annotated[
-        int | None, typer.Option(min=1, max=MOST_SLOTS, help="Scripts at the same time; as many as processors.")
+        int | None, typer.Option(min=1, max=MOST_SLOTS, help="Runs at the same time; as many as processors.")
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Until nothing can run any more, then exit.")] = False,
     grace: Annotated[float, typer.Option(min=0.0, help="After SIGTERM, seconds in which what runs may finish.")] = 30.0,
@@ -34,8 +34,8 @@ def worker(
 
     Many workers, also on many hosts, share one PostgreSQL store; none runs what another has. Files that arrive, slots
     of clocks and lost runs are looked after. At SIGTERM nothing more is taken, what runs may finish within the grace,
-    the rest is handed back; a second signal ends it at once. Pipelines run beside the slots, each with a Spark of its
-    own. Exit 0 when it was told to stop and nothing had to be ended; `--once` exits as `run --drain` does.
+    the rest is handed back; a second signal ends it at once. Streams, and pipelines whose chunks share Spark jobs, run
+    beside the slots. Exit 0 when it was told to stop and nothing had to be ended; `--once` exits as `run --drain` does.
 
     Examples: dataflow worker --slots 8;  dataflow worker --jobs extract,load --once;  dataflow worker --json
     """

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 # NUL, which PostgreSQL takes in no text, and halves of characters, which no encoding takes. JSON that json.dumps wrote
@@ -14,6 +15,19 @@ def read_json(data: bytes) -> Any:
     """The value; what no database or terminal could take in its text is replaced: NUL, and bytes that are no UTF-8."""
     value = json.loads(data)
     return _writable(value) if _MAY_HOLD_THEM.search(data) else value
+
+
+def read_messages(lines: Iterable[bytes]) -> list[dict[str, Any]]:
+    """The messages in these lines. Others are left out: the user's code may have caused them."""
+    found = []
+    for line in lines:
+        try:
+            value = read_json(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict):
+            found.append(value)
+    return found
 
 
 def _writable(value: Any) -> Any:

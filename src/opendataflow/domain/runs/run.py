@@ -70,6 +70,7 @@ class Finished(NamedTuple):
 
 
 MAX_DEATHS = 3
+MAX_HAND_BACKS = 5  # in a row, of a pipeline's run whose Spark went away; one more counts as a death
 
 
 class LostRun(NamedTuple):

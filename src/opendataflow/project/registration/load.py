@@ -174,7 +174,9 @@ class _Loading:
 
 def _spark(common: Spark, here: Spark) -> dict[str, Any]:
     """What all environments share, and on top of it what this one says."""
-    return {"master": here.master or common.master, "conf": {**common.conf, **here.conf}}
+    idle = common.idle if here.idle is None else here.idle
+    kept = {} if idle is None else {"idle": idle}
+    return {"master": here.master or common.master, "conf": {**common.conf, **here.conf}, **kept}
 
 
 def _dataset(source: Source, project: str, datasetid: str, entry: DatasetEntry) -> Dataset:

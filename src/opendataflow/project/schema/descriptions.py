@@ -44,6 +44,7 @@ KEYS: dict[str, dict[str, str]] = {
     "Spark": {
         "master": "local[*], spark://…, yarn, k8s://… or, for Spark Connect, sc://…",
         "conf": "settings like spark.sql.shuffle.partitions: 8",
+        "idle": "how long a driver that nobody uses is kept warm; 15m unless said",
     },
     "OpenLineage": {
         "url": "an HTTP backend; or give `file`",
@@ -150,7 +151,7 @@ KEYS: dict[str, dict[str, str]] = {
         "engine": "what the transformations are written for; told by their imports when absent",
         "rowwise": "the promise that every output row comes from one input row of the same chunk",
         "chunks_per_job": "so many chunks in one Spark job, each published on its own; on Spark it needs rowwise: true",
-        "at_once": "ignored: the chunks of a pipeline run one at a time",
+        "at_once": "of `run --drain`: so many chunks at the same time, unless `--slots` says otherwise",
         "checks": "what must hold for each chunk that it makes, beside the destination's own",
         "profile": "keep rows and time of each transformation; it costs the plan",
         "replace": "each run makes the whole destination anew",

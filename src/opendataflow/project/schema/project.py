@@ -14,7 +14,7 @@ from opendataflow.errors import UsageError
 from opendataflow.project.schema.checks import ArrivalEntry, CheckEntry
 from opendataflow.project.schema.jobs import InputEntry, JobEntry, PipelineEntry
 from opendataflow.project.schema.notify import Notify
-from opendataflow.project.schema.values import DatasetId, Filled, Id, Scalar, Strict, check_line, seconds
+from opendataflow.project.schema.values import DatasetId, Duration, Filled, Id, Scalar, Strict, check_line, seconds
 from opendataflow.project.secrets import PREFIX, is_encrypted
 from opendataflow.project.source import suggestion
 
@@ -78,6 +78,7 @@ Runs = Annotated[int, Field(ge=0, le=1_000_000)]
 class Spark(_Strict):
     master: str | None = None
     conf: dict[str, Scalar] = {}
+    idle: Duration | None = None
 
 
 class Environment(_Strict):

@@ -77,7 +77,7 @@ def _log_of(address: Address, row: dict[str, Any]) -> Download:
         text = row["log_tail"].encode()
         return Download(name, len(text), iter([text]))
     size = os.path.getsize(place)
-    return Download(name, size, blocks(place, upto=size))
+    return Download(name, size, blocks(place, root=os.path.join(address.work, "logs"), upto=size))
 
 
 @router.get("/runs/{runid}/output")
