@@ -16,6 +16,7 @@ from opendataflow.faults import AFTER_PUBLISH, BEFORE_PUBLISH, CHILD_AUDITED, CH
 from support.jobs import end_of, publishes, runs, wait_until_gone
 from support.pipelines import (
     SLEEPS,
+    SLOW,
     SLUG,
     STEP,
     TWICE,
@@ -40,22 +41,6 @@ from support.processes import wait_for
 from support.projects import Project
 
 CHUNKS = 10
-# While a file `slow` lies beside it, the write goes on for hours.
-SLOW = """\
-import os
-
-from pyspark.sql import functions as F
-
-
-def run(df):
-    df = df.withColumn("twice", F.col("amount") * 2)
-    if os.path.exists(os.path.join(os.path.dirname(__file__), "slow")):
-        many = df.sparkSession.range(10**13)
-        df = df.crossJoin(many.filter("id % 1000000007 = 5").select())
-    return df
-"""
-
-
 # The first of them every time, beside a kill in the midst of a write; all of them by `make faults`.
 POINTS = [
     ("DATAFLOW_FAULT_POINT", BEFORE_PUBLISH, find_keeper),

@@ -57,6 +57,21 @@ def run(df):
     return df.withColumn("twice", F.col("amount") * 2)
 """
 
+# While a file `slow` lies beside it, its Spark job goes on for hours.
+SLOW = """\
+import os
+
+from pyspark.sql import functions as F
+
+
+def run(df):
+    df = df.withColumn("twice", F.col("amount") * 2)
+    if os.path.exists(os.path.join(os.path.dirname(__file__), "slow")):
+        many = df.sparkSession.range(10**13)
+        df = df.crossJoin(many.filter("id % 1000000007 = 5").select())
+    return df
+"""
+
 
 def pipeline(
     project: Project, code: str = TWICE, *, chunks: int = 4, path: str = "totals.csv", settings: str = ""
