@@ -48,6 +48,7 @@ class Runner:
         self._ahead_until = 0.0
         self._taken: Taken | None = None
         self.look_at_items: Callable[[Job, str], Items | None] | None = None  # of a batch, where a stream is run
+        self.before_claim: Callable[[], None] = lambda: None  # it may take another guard
         self._name = name
         self.take_guard(guard)
         self.lineage: Lineage | None = None
@@ -166,6 +167,7 @@ class Runner:
             if isinstance(found, Outcome):
                 return found
             candidate, verdict = found
+            self.before_claim()
             lease_from = time.monotonic()
             claim = self.store.claim(job, candidate, verdict, self.owner)
             if claim is not None:
@@ -176,6 +178,7 @@ class Runner:
         """As `take`, by one look at several dataids ahead: for drains."""
         wanted = self.find_next(job)
         if wanted is not None:
+            self.before_claim()
             lease_from = time.monotonic()
             claim = self.store.claim(job, wanted.candidate, wanted.verdict, self.owner)
             if claim is not None:

@@ -1,5 +1,6 @@
 """What every command that runs jobs starts with: the guard first, then the store, then what earlier runs left."""
 
+import contextlib
 import os
 import select
 import time
@@ -77,10 +78,7 @@ class Session:
         return self._is_left
 
     def get_work(self, args: list[str], *, asked: dict[str, Any] | None = None) -> Work:
-        """What a run of the job does: its script with these arguments, or its pipeline, in the way that was asked.
-
-        Raises ZygoteFailed when no process for the pipeline's chunks can be started.
-        """
+        """What a run of the job does: its script with these arguments, or its pipeline, in the way that was asked."""
         if self.job.kind == "pipeline":
             if args:
                 raise UsageError(f"{self.job.jobid} is a pipeline and takes no arguments")
@@ -95,7 +93,7 @@ class Session:
                 secrets=tuple(self.passwords.values()),
             )
             if work.forked is not None:
-                self._take_new_guard(work.forked.program)
+                self._fork_children(work.forked.program)
             return work
         if asked:
             raise UsageError(f"{self.job.jobid} is a script; {', '.join(asked)} is for pipelines")
@@ -109,14 +107,22 @@ class Session:
         script = get_script(os.path.join(self.job.home, self.job.script))
         return script_work(self.job, script, args, store=self.store, say=self.say)
 
-    def _take_new_guard(self, program: str) -> None:
-        from opendataflow.execution.zygote import new_guard
+    def _fork_children(self, program: str) -> None:
+        """Start the zygote, which takes a moment, and ask it for a guard when there is something to claim."""
+        from opendataflow.execution.zygote import get_zygote, new_guard
 
-        self.close_own_guard()
-        self.runner.take_guard(new_guard(program))
+        def take_guard() -> None:
+            # A guard is none of the zygote's, or PySpark was replaced since the last run.
+            if not self.runner.guard.can_fork or not self.runner.guard.is_current():
+                self.close_own_guard()
+                self.runner.take_guard(new_guard(program))
+
+        with contextlib.suppress(OSError):  # it is tried again for the guard, and the reason is given then
+            get_zygote(program)
+        self.runner.before_claim = take_guard
 
     def close_own_guard(self) -> None:
-        """Close the guard that `get_work` made for a pipeline; the one that was given stays with its owner."""
+        """Close the guard that a pipeline's chunks are forked in; the one that was given stays with its owner."""
         if self.runner.guard is not self._given_guard:
             self.runner.guard.close()
             self.runner.take_guard(self._given_guard)
@@ -127,13 +133,14 @@ class Session:
         fold_if_due(self.store)
 
     def run(self, work: Work, *, dataid: str | None, wait_seconds: float, cwd: str, go_on: bool = False) -> Outcome:
-        """One run; while nothing is claimable, wait for up to so many seconds."""
+        """One run; while nothing is claimable, wait for up to so many seconds.
+
+        Raises ZygoteFailed when no process for a pipeline's chunk can be started; then nothing was claimed.
+        """
         give_up = time.monotonic() + wait_seconds
         pause = 0.1
         while True:
             self.tidy()
-            if work.forked is not None and not self.runner.guard.is_current() and not self.runner.has_taken:
-                self._take_new_guard(work.forked.program)  # PySpark was replaced since the last run
             taken = self.runner.take_one(self.job, dataid)
             outcome = taken if isinstance(taken, Outcome) else self.run_claimed(work, taken, cwd=cwd, go_on=go_on)
             if outcome.runid is not None and outcome.runid % FOLD_EVERY == 0:
