@@ -1,6 +1,5 @@
 """What every command that runs jobs starts with: the guard first, then the store, then what earlier runs left."""
 
-import contextlib
 import os
 import select
 import time
@@ -40,7 +39,7 @@ class Session:
     ) -> None:  # fmt: skip
         name = own_name()
         store = store or open_store(address.store, actor=name, environment=address.environment)
-        self.store, self._given_guard = store, guard
+        self.store = store
         self.job: Job = store.get_job(jobid, project=address.project)
         self.runner = Runner(
             store, guard, signals, work_folder=address.work, name=name, say=say, out_fd=out_fd,
@@ -93,7 +92,7 @@ class Session:
                 secrets=tuple(self.passwords.values()),
             )
             if work.forked is not None:
-                self._fork_children(work.forked.program)
+                self.runner.fork_children(work.forked.program)
             return work
         if asked:
             raise UsageError(f"{self.job.jobid} is a script; {', '.join(asked)} is for pipelines")
@@ -106,26 +105,6 @@ class Session:
             )
         script = get_script(os.path.join(self.job.home, self.job.script))
         return script_work(self.job, script, args, store=self.store, say=self.say)
-
-    def _fork_children(self, program: str) -> None:
-        """Start the zygote, which takes a moment, and ask it for a guard when there is something to claim."""
-        from opendataflow.execution.zygote import get_zygote, new_guard
-
-        def take_guard() -> None:
-            # A guard is none of the zygote's, or PySpark was replaced since the last run.
-            if not self.runner.guard.can_fork or not self.runner.guard.is_current():
-                self.close_own_guard()
-                self.runner.take_guard(new_guard(program))
-
-        with contextlib.suppress(OSError):  # it is tried again for the guard, and the reason is given then
-            get_zygote(program)
-        self.runner.before_claim = take_guard
-
-    def close_own_guard(self) -> None:
-        """Close the guard that a pipeline's chunks are forked in; the one that was given stays with its owner."""
-        if self.runner.guard is not self._given_guard:
-            self.runner.guard.close()
-            self.runner.take_guard(self._given_guard)
 
     def _fold(self) -> None:
         from opendataflow.store.status_counts import fold_if_due

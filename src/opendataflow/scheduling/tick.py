@@ -90,7 +90,7 @@ def tick(
             if outcome.dataid in seen or outcome.exit_code in (5, 75):
                 break
             seen.add(outcome.dataid)
-        session.close_own_guard()
+        session.runner.close_forked_guard()
         if signals.received is not None:
             break
 
