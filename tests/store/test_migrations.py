@@ -154,7 +154,8 @@ def test_locations_below_a_root_become_relative_and_others_stay(tmp_path: Path, 
         insert = "INSERT INTO project (project, name, root, home) VALUES ('shop', 'Shop', '/w/a/data', '/w/a')"
         rows = "".join(f", ('shop', 'out', '{dataid}', 'READY', '{text}')" for dataid, text in locations.items())
         columns = "datastatus (project, datasetid, dataid, status, location)"
-        by_hand(url, insert, f"INSERT INTO {columns} VALUES {rows[2:]}")
+        dataset = "INSERT INTO dataset (project, datasetid) VALUES ('shop', 'out')"
+        by_hand(url, insert, dataset, f"INSERT INTO {columns} VALUES {rows[2:]}")
         upgrade(store)
         found = store.select("SELECT dataid, location FROM datastatus ORDER BY dataid")[1]
         assert dict(found) == relative
