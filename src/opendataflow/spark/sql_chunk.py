@@ -2,6 +2,9 @@
 
 Values are literals here, quoted by `literal`, and not parameters. PostgreSQL types a literal by the column that it is
 compared with, so that `'00042'` is a number where the column is one; and rows leave it over COPY, which takes none.
+
+PostgreSQL, SQLite and BigQuery are written here; how other databases quote is sqlglot's to know, which is loaded for
+them alone. A database that sqlglot does not know is written to as the SQL standard has it.
 """
 
 import datetime
@@ -18,6 +21,8 @@ from opendataflow.spark.spec import Database
 ALL_ROWS = "1 = 1"
 _PARTS = re.compile(r'"(?:[^"]|"")*"|`[^`]*`|[^.]+')
 _NUMERIC = re.compile(r"(small|big|tiny)?int(eger|2|4|8|64)?|(big)?numeric.*|decimal.*|real|double.*|float.*")
+_STANDARD = ("postgresql", "sqlite", "jdbc")
+_SQLGLOT = {"mariadb": "mysql", "mssql": "tsql", "sqlserver": "tsql", "hive2": "hive", "ch": "clickhouse"}
 _TEXT_FORMS = {"monthly": ("%Y-%m",), "daily": ("%Y-%m-%d",), "hourly": ("%Y-%m-%d %H", "%Y-%m-%dT%H")}
 _TEXT = re.compile(r"text|string|(n?var)?char(acter)?( varying)?\b.*|name|citext|clob|bpchar")
 
@@ -51,6 +56,10 @@ def identifier(name: str, kind: str = "postgresql") -> str:
     """One name, of a column for example, dots and all."""
     if kind == "bigquery":
         return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
+    if known := _find_dialect(kind):
+        from sqlglot import exp
+
+        return exp.to_identifier(name, quoted=True).sql(dialect=known)
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -80,11 +89,25 @@ def literal(value: Any, kind: str = "postgresql") -> str:
     return _quoted_text(str(value), kind)
 
 
+def _find_dialect(kind: str) -> str | None:
+    """sqlglot's name for the database; None for those that quote as the standard has it, or that it does not know."""
+    if kind in _STANDARD:
+        return None
+    from sqlglot.dialects.dialect import Dialect
+
+    name = _SQLGLOT.get(kind, kind)
+    return name if Dialect.get(name) is not None else None
+
+
 def _quoted_text(text: str, kind: str) -> str:
     if "\0" in text:
         raise ConfigurationError(f"{text!r} holds a zero byte, which no database takes in text")
     if kind == "bigquery":
         return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r") + "'"
+    if known := _find_dialect(kind):
+        from sqlglot import exp
+
+        return exp.Literal.string(text).sql(dialect=known)
     doubled = text.replace("'", "''")
     if "\\" in text and kind == "postgresql":
         # Right whatever standard_conforming_strings is.

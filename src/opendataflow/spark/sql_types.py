@@ -32,6 +32,12 @@ class Column:
     selected_as: str = ""  # PostgreSQL's type of that
     scale: int | None = None  # of a decimal that arrives as a whole number, so many times ten
     compared: str = ""  # how a filter may compare it in the database; empty: for null only
+    quoted: str = ""  # its name, where that is quoted in another way than PostgreSQL and SQLite do
+
+    @property
+    def sql_name(self) -> str:
+        """The name in the database's SQL. What plans a read on another machine may have no sqlglot to ask."""
+        return self.quoted or identifier(self.name)
 
 
 def unsupported(where: str, name: str, type_: str, more: str = "") -> JobFailed:
@@ -222,6 +228,7 @@ def arrow_columns(
         columns.append(
             Column(
                 name=name,
+                quoted=identifier(name, kind),
                 source_type=str(type_),
                 spark_type=(declared or {}).get(name) or str(found),
                 expression=identifier(name, kind),
