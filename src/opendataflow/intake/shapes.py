@@ -70,11 +70,11 @@ def _shape(found: DataType, declared: str, depth: int) -> Shape:
 def _nested(found: DataType, depth: int) -> Shape:
     inner = [core_schema.nullable_schema(_shape(type_, str(type_), depth)) for type_ in found.inner]
     if found.name == ARRAY:
-        return core_schema.list_schema(inner[0], strict=True)
+        return core_schema.list_schema(inner[0], strict=True, fail_fast=True)
     if found.name == MAP:
         if found.inner[0].name != "string":
             raise UsageError(f"{found}: the keys of an item's map are texts: map<string,…>")
-        return core_schema.dict_schema(core_schema.str_schema(), inner[1], strict=True)
+        return core_schema.dict_schema(core_schema.str_schema(), inner[1], strict=True, fail_fast=True)
     fields = {
         name: core_schema.typed_dict_field(shape, required=False)
         for name, shape in zip(found.fields, inner, strict=True)
