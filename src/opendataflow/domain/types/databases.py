@@ -70,6 +70,9 @@ _AFFINITIES = (
 BIGQUERY_DIGITS = {"numeric": (29, 9), "bignumeric": (38, 38)}
 BIGQUERY_CLUSTERED = ("int64", "numeric", "bignumeric", "bool", "date", "timestamp", "datetime", "string")
 _MODIFIER = re.compile(r"\([^)]*\)")
+# Of any database.
+_NUMBER = re.compile(r"(small|big|tiny)?int(eger|2|4|8|64)?|(big)?numeric.*|decimal.*|real|double.*|float.*")
+_TEXT = re.compile(r"text|string|(n?var)?char(acter)?( varying)?\b.*|name|citext|clob|bpchar")
 
 
 def find_type(text: str) -> DataType | None:
@@ -83,6 +86,15 @@ def find_type(text: str) -> DataType | None:
 def plain_type(type_: str) -> str:
     """The type without precision and the like: numeric of numeric(10,2); what is inside of others stays."""
     return type_ if "<" in type_ else _MODIFIER.sub("", type_).strip()
+
+
+def is_number(type_: str) -> bool:
+    """Whether a type, in lower case, is one of numbers, whichever database calls it so."""
+    return _NUMBER.fullmatch(type_) is not None
+
+
+def is_text(type_: str) -> bool:
+    return _TEXT.fullmatch(type_) is not None
 
 
 def most_digits(bits: int) -> int:
