@@ -19,7 +19,7 @@ from opendataflow.intake.schema import StreamSchema
 from opendataflow.spark.kafka_feed import append, require_connector
 from opendataflow.spark.pipeline import Task, read_codes
 from opendataflow.spark.spec import ChunkSpec, Database, ItemRange, Place
-from opendataflow.spark.stream_batch import read_batch, statics
+from opendataflow.spark.stream_batch import Statics, read_batch
 
 FIELDS = (Field("id", "bigint", True), Field("email", "string", True))
 CLEAN = """\
@@ -79,12 +79,14 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    statics.forget()
     return World(tmp_path)
 
 
-def run(spark: SparkSession, spec: ChunkSpec) -> dict[str, Any]:
-    ((_, result),) = Task(spark, read_codes(spec), hear=lambda _spec, **_fields: None).run([spec])
+def run(spark: SparkSession, spec: ChunkSpec, statics: Statics | None = None) -> dict[str, Any]:
+    task = Task(
+        spark, read_codes(spec), hear=lambda _spec, **_fields: None, group="tests", statics=statics or Statics()
+    )
+    ((_, result),) = task.run([spec])
     return result
 
 
@@ -131,11 +133,16 @@ def test_a_batch_sees_no_view_or_setting_of_the_one_before_and_static_sources_ar
         "    return spark.sql('SELECT id, email, name FROM items JOIN names USING (id)')\n"
     )
     sources = (world.source("names", "id,name\n0,Ann\n1,Bob\n"),)
+    statics = Statics()
     for runid in (1, 2):
         spec = world.spec(sources, end=2, runid=runid, inputs_digest="the same")
-        assert run(spark, spec)["error"] is None
+        assert run(spark, spec, statics)["error"] is None
         assert [row["name"] for row in written(spec)] == ["Ann", "Bob"]
-        (world.folder / "names.csv").write_text("id,name\n0,Changed\n1,Changed\n")
+        (world.folder / "names.csv").write_text("id,name\n0,New\n1,New\n")
+    spec = world.spec(sources, end=2, runid=3, inputs_digest="another")
+    assert run(spark, spec, statics)["error"] is None
+    assert [row["name"] for row in written(spec)] == ["New", "New"]
+    statics.forget()
 
 
 def test_a_function_on_the_worker_finds_nothing_of_the_batch_before(spark: SparkSession, world: World) -> None:

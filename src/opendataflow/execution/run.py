@@ -312,11 +312,13 @@ class Runner:
             self.record_steps(work, flight)
 
         return supervise(
-            self.guard, self.argv(work, flight), env=self.environment(job, flight, passwords), cwd=cwd, log=flight.log,
+            self.guard, self.argv(work, flight), env=self.environment(job, work, flight, passwords), cwd=cwd,
+            log=flight.log,
             signals=self.signals, lease_seconds=flight.claim.lease_seconds, lease_from=flight.lease_from,
             renew=renew, timeout_seconds=job.timeout_seconds,
             on_started=faults.when_running(), hear=self.listener(work, flight),
             find_abort=lambda now: self.aborts.look(now).get(flight.claim.runid),
+            stays=work.forked is not None and work.forked.stays,
         )  # fmt: skip
 
     def argv(self, work: Work, flight: Flight) -> list[str]:
@@ -326,7 +328,8 @@ class Runner:
         from opendataflow.execution.zygote import prepare
 
         work.forked.begun([flight.claim])
-        prepare(work.forked.program, work.forked.settings)
+        if not self.guard.child_stays:
+            prepare(work.forked.program, work.forked.settings)
         return work.forked.argv(flight.claim, flight.locations)
 
     def listener(self, work: Work, flight: Flight) -> Callable[[dict[str, Any]], None] | None:
@@ -352,8 +355,12 @@ class Runner:
             work.forked.steps(flight.claim, list(flight.steps.values()))
             flight.has_new_steps = False
 
-    def environment(self, job: Job, flight: Flight, passwords: dict[tuple[str, str], str]) -> dict[str, str]:
+    def environment(
+        self, job: Job, work: Work, flight: Flight, passwords: dict[tuple[str, str], str]
+    ) -> dict[str, str]:
         """What the child of this run sees."""
+        if work.forked is not None and work.forked.stays:
+            return self.lasting_environment(job, passwords)
         return child_environment(
             os.environ,
             job=job,
@@ -366,10 +373,7 @@ class Runner:
         )
 
     def lasting_environment(self, job: Job, passwords: dict[tuple[str, str], str]) -> dict[str, str]:
-        """What a child sees that stays for many runs: the variables of none of them.
-
-        Spark's Python workers inherit it, and would take the first run's dataid for that of every chunk.
-        """
+        """What a child sees that stays for many runs: the variables of none of them."""
         common = common_environment(os.environ, job=job, store_id=self.store.store_id, passwords=passwords)
         return {**common, **guard_environment(self.owner)}
 

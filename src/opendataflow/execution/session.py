@@ -95,7 +95,7 @@ class Session:
                 secrets=tuple(self.passwords.values()),
             )
             if work.forked is not None:
-                self._take_new_guard(work.forked.program)
+                self.take_new_guard(work.forked.program)
             return work
         if asked:
             raise UsageError(f"{self.job.jobid} is a script; {', '.join(asked)} is for pipelines")
@@ -109,7 +109,8 @@ class Session:
         script = get_script(os.path.join(self.job.home, self.job.script))
         return script_work(self.job, script, args, store=self.store, say=self.say)
 
-    def _take_new_guard(self, program: str) -> None:
+    def take_new_guard(self, program: str) -> None:
+        """Go on with a guard that is a fork of the zygote; ZygoteFailed when there is none."""
         from opendataflow.execution.zygote import new_guard
 
         self.close_own_guard()
@@ -133,7 +134,7 @@ class Session:
         while True:
             self.tidy()
             if work.forked is not None and not self.runner.guard.is_current() and not self.runner.has_taken:
-                self._take_new_guard(work.forked.program)  # PySpark was replaced since the last run
+                self.take_new_guard(work.forked.program)  # PySpark was replaced since the last run
             taken = self.runner.take_one(self.job, dataid)
             outcome = taken if isinstance(taken, Outcome) else self.run_claimed(work, taken, cwd=cwd, go_on=go_on)
             if outcome.runid is not None and outcome.runid % FOLD_EVERY == 0:
