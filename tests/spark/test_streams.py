@@ -8,14 +8,16 @@ import signal
 import sqlite3
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from opendataflow.faults import BEFORE_PUBLISH, CHILD_PUBLISHED, CHILD_STAGING
+from support import clusters
 from support.drivers import keepers
 from support.jobs import publishes, wait_until_gone
 from support.pipelines import Stops, find_child, find_jvm, kill
-from support.processes import wait_for
+from support.processes import is_alive, wait_for
 from support.projects import DATAFLOW, Project
 from support.streams import SLUG, Stream, running
 
@@ -136,6 +138,73 @@ def test_a_worker_takes_a_folder_into_a_table_and_tries_again_what_failed(postgr
     assert "items 0 to 9 are durable in " in first["answers"][0]["evidence"]
     # The hour is sealed by a record: its rows are in the table since their batch was published.
     assert project.sql("SELECT rows FROM data_manifest WHERE datasetid = 'leads'") == [(9,)]
+
+
+@pytest.mark.timeout(400)
+def test_a_batch_that_times_out_loses_its_lease_or_is_aborted_ends_with_its_child(sqlite_project: Project) -> None:
+    project = sqlite_project
+    stream = Stream(project, settings="lease: 10s\n    timeout: 20s")
+    slow = project.folder / "slow"
+    with running(stream) as runner:
+        _hold_a_batch(stream)
+        child = find_child(runner.pid)
+        assert child is not None
+        wait_for(lambda: project.sql("SELECT 1 FROM run WHERE status = 'FAILED'") != [], "it times out", seconds=120)
+        slow.unlink()
+        assert not is_alive(child)
+        stream.wait_until_published(runner)
+        _set_timeout(project, "20s", "2h")
+    with running(stream) as runner:
+        stream.send(5)
+        stream.wait_until_published(runner)
+        child = find_child(runner.pid)
+        assert child is not None
+        _hold_a_batch(stream)
+        os.kill(runner.pid, signal.SIGSTOP)
+        wait_for(lambda: not is_alive(child), "the guard ends the child at the end of the lease", seconds=60)
+        slow.unlink()
+        os.kill(runner.pid, signal.SIGCONT)
+        stream.wait_until_published(runner)
+
+        _hold_a_batch(stream)
+        child = find_child(runner.pid)
+        dataid = f"{stream.committed:012d}-{stream.durable - 1:012d}"
+        assert project.dataflow("abort", SLUG, dataid, "--wait", "60").returncode == 0
+        wait_for(lambda: not is_alive(child), "the aborted batch's child is gone", seconds=60)
+        slow.unlink()
+        runner.communicate(timeout=60)
+    assert project.dataflow("stream", "resume", SLUG).returncode == 0
+    done = project.dataflow("run", SLUG, "--drain", timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert [row["id"] for row in stream.rows()] == stream.good
+    assert set(publishes(project, "leads_live").values()) == {1}
+
+
+def _set_timeout(project: Project, before: str, after: str) -> None:
+    text = (project.folder / "project.yml").read_text()
+    assert f"timeout: {before}" in text
+    project.apply(text.replace(f"timeout: {before}", f"timeout: {after}"))
+
+
+def _hold_a_batch(stream: Stream) -> None:
+    """Until one is inside its transformation, for as long as the file `slow` is there."""
+    held = stream.project.folder / "held"
+    held.unlink(missing_ok=True)
+    stream.project.write("slow", "")
+    stream.send(5)
+    wait_for(held.exists, "a batch is held up", seconds=90)
+
+
+@pytest.mark.timeout(400)
+def test_a_stream_on_spark_connect_has_a_child_for_each_batch(sqlite_project: Project, tmp_path: Path) -> None:
+    with clusters.connect(tmp_path / "server") as server:
+        stream = Stream(sqlite_project, master=server.master)
+        stream.send(45, bad=(4,))
+        done = sqlite_project.dataflow("run", SLUG, "--drain", timeout=240)
+        assert done.returncode == 0, done.stderr
+        assert [row["id"] for row in stream.rows()] == stream.good
+        assert {row["country"] for row in stream.rows()} == {"Norway"}
+        assert [one["offset"] for one in sqlite_project.json("stream", "failed", SLUG)] == [4]
 
 
 KILLS = [
