@@ -45,6 +45,8 @@ def main() -> int:
     _die_with_parent()  # a hanging case must not outlive who waits for it
     cases, answers = private_channels(int(sys.argv[1]))
     import pandas  # noqa: F401  once, and not in each fork
+    import pyspark.sql.classic.dataframe
+    import pyspark.testing.utils  # noqa: F401  PySpark itself imports it when Python first hands an object to Java
 
     from opendataflow.spark import attach, run_case, shared_state  # noqa: F401
 

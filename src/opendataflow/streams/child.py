@@ -35,25 +35,18 @@ class StreamChild:
         self._rests, self._start_at = False, 0.0
 
     def prepare(self) -> None:
-        """Have Spark started, while nobody waits for it yet. Raises ZygoteFailed when no child can be started."""
-        self.session.take_new_guard(self._program)
+        """Have Spark started, while nobody waits for it yet."""
+        self._runner.fork_children(self._program)
         prepare(self._program, self._settings)
 
     def run(self, job: Job, work: Work, taken: Taken) -> Outcome:
         """The run, to its recorded end."""
+        self._listen()
         if work.forked is None:
             raise TypeError("this work is not for a fork")
         outcome = self._runner.run_claimed(job, work, taken, job.home, self.session.passwords, go_on=False)
         self._used_at, self._rests = time.monotonic(), False
         return outcome
-
-    def keep_guard(self) -> None:
-        """Before something is claimed: a new guard where the old one is gone, or PySpark was replaced on disk."""
-        self._listen()
-        guard = self._runner.guard
-        if guard.is_gone or not guard.is_current():
-            self.session.take_new_guard(self._program)
-            self._start_at = 0.0
 
     def wait(self, seconds: float, more: Sequence[int] = ()) -> None:
         """Until the child, a signal or one of these descriptors has something to say, or the time has passed."""
@@ -75,13 +68,12 @@ class StreamChild:
     def _keep_child(self) -> None:
         """A new one for one that ended, before a batch waits for it."""
         guard, now = self._runner.guard, time.monotonic()
-        if self._rests or guard.is_gone or guard.child_stays or now < self._start_at:
+        if self._rests or not guard.can_fork or guard.is_gone or guard.child_stays or now < self._start_at:
             return
         self._start_at = now + START_SECONDS
         if self._program != STAYING_PROGRAM or self.session.signals.asked is not None:
             return
         job = self.session.job
-        prepare(self._program, self._settings)
         env = self._runner.lasting_environment(job, self.session.passwords)
         guard.start([], env, job.home, float("inf"), stays=True, forks=True, tell=False)
 
@@ -96,4 +88,4 @@ class StreamChild:
 
     def close(self) -> None:
         """End the child."""
-        self.session.close_own_guard()
+        self._runner.close_forked_guard()

@@ -277,7 +277,6 @@ class StreamRunner:
             self._child.wait(ASK_AGAIN_SECONDS)
 
     def _take(self, dataid: str) -> Taken | Outcome:
-        self._child.keep_guard()
         self._patiently(self._session.tidy)
         self._refresh_sources()
         return self._patiently(lambda: self._runner.take(self._job, dataid))

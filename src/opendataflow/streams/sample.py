@@ -117,7 +117,8 @@ class _DryRun:
         task = os.path.join(folder, "task.json")
         with open(task, "w", encoding="utf-8") as file:
             json.dump({"specs": [spec], "results": [result]}, file)
-        session.take_new_guard(PROGRAM)
+        session.runner.fork_children(PROGRAM)
+        session.runner.take_forked_guard()
         prepare(PROGRAM, self._job.definition.get("spark") or {})
         log = RunLog(os.path.join(folder, "log"), session.runner.shown, secrets=tuple(session.passwords.values()))
 
