@@ -23,7 +23,7 @@ from opendataflow.spark.pandas_files import DataError
 from opendataflow.spark.pandas_items import fold_items
 from opendataflow.spark.pandas_state import read_state, write_state
 from support.jobs import publishes, wait_until_gone
-from support.pipelines import Stops
+from support.processes import wait_for
 from support.projects import DATAFLOW, Project
 
 Item = dict[str, Any]
@@ -273,20 +273,21 @@ def test_whoever_is_killed_between_two_batches_the_dataset_is_the_loops(
 ) -> None:
     project: Project = request.getfixturevalue(store)
     whole = Whole(project, "leads")
-    points = [(STREAM_EXPECTED, "DATAFLOW_FAULT_POINT"), (BEFORE_PUBLISH, "DATAFLOW_FAULT_POINT"),
-              (AFTER_PUBLISH, "DATAFLOW_FAULT_POINT")]  # fmt: skip
-    for number, (point, variable) in enumerate(points):
-        whole.send(*((n % 5, f"n{number}.{n}") for n in range(9)))
-        stops = Stops(project, variable, point)
-        runner = project.start(DATAFLOW, "run", SLUG, "--drain", env=stops.env)
+    marker = project.folder / "stopped"
+    for number, point in enumerate((STREAM_EXPECTED, BEFORE_PUBLISH, AFTER_PUBLISH)):
+        whole.send(*((n % 5, f"n{number}.{n}") for n in range(9)))  # two batches
+        runner = project.start(
+            DATAFLOW, "run", SLUG, "--drain", env={"DATAFLOW_FAULT_POINT": f"{point}:{marker}"}
+        )  # fmt: skip
         try:
-            stops.wait(runner)
-            stops.let_go()
-            stops.wait(runner)  # the second time: a batch is published, another on its way
+            for time in ("first", "second"):
+                wait_for(lambda: marker.exists() and marker.read_text() != "", f"it is at {point}", seconds=120)
+                if time == "first":
+                    marker.unlink()  # so that one batch is published, and another on its way
         finally:
             os.kill(runner.pid, signal.SIGKILL)
             runner.communicate(timeout=60)
-        stops.let_go()
+            marker.unlink(missing_ok=True)
         wait_until_gone(project)
     whole.run()
     assert whole.published() == whole.by_hand()
@@ -306,5 +307,5 @@ def test_what_does_not_go_together_is_said_when_it_is_applied(sqlite_project: Pr
 
     told = refusal("stream: {", "engine: spark\n    stream: {returns: dataset, ")
     assert "`returns: dataset` is for transformations on pandas" in told
-    told = refusal("leads: {path: leads.csv}", "leads: {path: leads, partitions: hourly}")
-    assert "is partitioned (hourly), and with `returns: dataset` is one chunk" in told
+    told = refusal("leads: {path: leads.csv}", "leads: {path: leads, partitions: {hourly: 2026-01-01T00}}")
+    assert "is partitioned (hourly), and with `returns: dataset` it is one chunk" in told

@@ -20,7 +20,7 @@ from opendataflow.errors import ConfigurationError, LeaseLost
 from opendataflow.execution.export import show
 from opendataflow.execution.session import Session
 from opendataflow.execution.work import Outcome, Taken
-from opendataflow.operations.clear import Made, remove, run_folders
+from opendataflow.operations.clear import Made, find_unneeded, remove, run_folders
 from opendataflow.storage.files import manifest_of
 from opendataflow.store.operations import Key, resubmit
 from opendataflow.store.published import Published, find_chunk
@@ -29,6 +29,8 @@ from opendataflow.store.registry import get_dataset
 
 KEPT = 2  # batches, the newest ones: the next one begins where the last of them ends
 FORGOTTEN_FROM = 8  # beyond those, before they are forgotten
+KEPT_SECONDS = 60.0  # a version, after the next one was published: somebody who asked before that may still read it
+REMOVE_SECONDS = 30.0  # between two looks for versions that nobody needs
 
 
 class Versions:
@@ -41,6 +43,7 @@ class Versions:
         self._seal: Job = session.store.get_job(self._settings.seal_job, project=project)
         self._dataset, self._root = get_dataset(session.store, self._settings.destination, project=project)
         self._batches, _ = get_dataset(session.store, self._settings.live, project=project)
+        self._removed_at = float("-inf")
         place = output_location("pipeline", self._dataset, FULL, root=self._root, runid=0) or ""
         if "://" in place:
             raise ConfigurationError(
@@ -68,6 +71,7 @@ class Versions:
             with contextlib.suppress(LeaseLost):  # whoever has it now publishes it
                 yield self._publish(taken.claim, batch, newest)
         self._forget()
+        self._remove_old()
 
     def _is_due(self, end: int, batch_runid: int) -> bool:
         version = find_chunk(self._store, self._dataset, FULL)
@@ -127,6 +131,15 @@ class Versions:
         streams.forget_superseded(self._store, self._job, old)  # first: killed in between, nothing points at the files
         for folder in folders:
             remove(made, folder, taken_back=True)
+
+    def _remove_old(self) -> None:
+        """Versions of the destination that were superseded a while ago: each has all the rows."""
+        if time.monotonic() - self._removed_at < REMOVE_SECONDS:
+            return
+        self._removed_at = time.monotonic()
+        made = Made(self._dataset, self._seal, self._root)
+        for folder in find_unneeded(self._store, made, before=self._store.clock() - KEPT_SECONDS).folders:
+            remove(made, folder)
 
 
 def _link(source: str, place: str, *, is_one_file: bool) -> None:
