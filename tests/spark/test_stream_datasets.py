@@ -214,7 +214,7 @@ class Whole:
         return list(state.to_dict("records"))
 
     def published(self) -> list[Item]:
-        found = self.project.sql("SELECT location FROM datastatus WHERE datasetid = 'leads' AND status = 'READY'")
+        found = self.project.sql("SELECT location FROM chunk_location WHERE datasetid = 'leads' AND status = 'READY'")
         assert len(found) == 1
         read = pandas.read_csv if self.path.endswith(".csv") else pandas.read_parquet
         return list(read(found[0][0]).to_dict("records"))
