@@ -104,6 +104,23 @@ def _put_project(tx: Transaction, store: LoopStore, wanted: Registration, now: A
     tx.run("put_project", {"project": wanted.project, "name": wanted.name, "now": now, **place})
 
 
+def check_name(store: LoopStore, wanted: Registration) -> None:
+    """Raise ConfigurationError when the project's folder is registered under another name, and not under this one.
+
+    A changed `name:` would begin a second project over the same files, with nothing of what is known of the first.
+    """
+    places = store.list_places()
+    if any(place.project == wanted.project for place in places):
+        return
+    others = [place.project for place in places if place.home == wanted.home]
+    if others:
+        raise ConfigurationError(
+            f"this folder is project {others[0]!r} in the store, and project.yml names it {wanted.project!r}, of which "
+            "nothing is known; give `name:` as it was, or run `dataflow apply --new-project` to begin a second project "
+            "over the same files"
+        )
+
+
 def _apply_limits(tx: Transaction, wanted: Registration, changes: list[str]) -> None:
     known = {name: (declared, project) for name, declared, project in tx.rows("declared_limits", {})}
     for name, limit in wanted.limits:
