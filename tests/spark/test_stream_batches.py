@@ -11,12 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from opendataflow.domain.streams import Field
-from opendataflow.errors import ConfigurationError
 from opendataflow.intake.log import IntakeLog
-from opendataflow.intake.reader import IntakeReader
-from opendataflow.intake.rejected import RejectedRows, list_rejected
-from opendataflow.intake.schema import StreamSchema
-from opendataflow.spark.kafka_feed import append, require_connector
 from opendataflow.spark.pipeline import Task, read_codes
 from opendataflow.spark.spec import ChunkSpec, Database, ItemRange, Place
 from opendataflow.spark.stream_batch import Statics, read_batch
@@ -217,27 +212,3 @@ def test_items_have_the_declared_types(spark: SparkSession, world: World) -> Non
     assert first["place"]["number"] == 7
     assert list(first["tags"]) == ["a", "b"]
     assert set(second.asDict().values()) == {None}
-
-
-def test_records_of_a_topic_are_accepted_once_and_without_the_connector_it_is_said_what_to_do(
-    spark: SparkSession, world: World
-) -> None:
-    with pytest.raises(
-        ConfigurationError,
-        match=r"sql-kafka-0-10_2\.13:.*, or leave out `from` and have a consumer",
-    ):
-        require_connector(spark, "leads", "new_leads")
-    values = [b'{"id": 1, "email": "a"}', b'[{"id": 2, "email": "b"}, {"id": 3, "email": "c"}]', b"no JSON", None,
-              b'{"id": "x", "email": "\xff"}']  # fmt: skip
-    records = [
-        {"topic": "t", "partition": 0, "offset": 7 + number, "value": value} for number, value in enumerate(values)
-    ]
-    log = IntakeLog(str(world.stream))
-    for _ in range(2):  # the second time after a crash
-        append(log, StreamSchema(FIELDS), records, RejectedRows(str(world.stream)))
-    log.close()
-    reader = IntakeReader(str(world.stream))
-    assert [one.item["id"] for one in reader.items(0, reader.durable_end())] == [1, 2, 3]
-    assert [(one["file"], one["line"]) for one in list_rejected(str(world.stream))] == [
-        ("t, partition 0", 9), ("t, partition 0", 10), ("t, partition 0", 11),
-    ]  # fmt: skip

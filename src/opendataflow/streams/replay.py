@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from opendataflow.domain.job import Job, JobStatus
-from opendataflow.domain.streams import batch_range, event_id, get_settings
+from opendataflow.domain.streams import KAFKA, batch_range, event_id, get_settings
 from opendataflow.errors import UsageError
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.records.streams import (
@@ -15,6 +15,8 @@ from opendataflow.store.records.streams import (
     FailedItem,
     batches_since,
     committed_end,
+    find_batch_of,
+    first_offset_since,
     get_stream,
     list_failed,
     list_failed_batches,
@@ -22,6 +24,7 @@ from opendataflow.store.records.streams import (
     report,
     resubmit_since,
 )
+from opendataflow.store.rows import utc_text
 
 AT_ONCE = 1_000
 
@@ -37,7 +40,12 @@ def find_failed_items(store: LoopStore, job: Job, offsets: Sequence[int] | None)
 
 
 def replay_failed(store: LoopStore, job: Job, folder: str, items: Sequence[FailedItem]) -> dict[int, str]:
-    """Append the items to the log again, and note under which id; asked again after a crash, it sends nothing twice."""
+    """Append the items to the log again, and note under which id; asked again after a crash, it sends nothing twice.
+
+    Records of a topic stay what they are: the batches that left them out are made again.
+    """
+    if get_settings(job).origin == KAFKA:
+        return _make_again(store, job, items)
     from opendataflow.intake.log import IntakeLog, Request
     from opendataflow.intake.schema import StreamSchema
 
@@ -61,8 +69,20 @@ def replay_failed(store: LoopStore, job: Job, folder: str, items: Sequence[Faile
     return sent
 
 
+def _make_again(store: LoopStore, job: Job, items: Sequence[FailedItem]) -> dict[int, str]:
+    from opendataflow.store.operations import Key, resubmit
+
+    dataids = {find_batch_of(store, job, one.offset) for one in items} - {None}
+    keys = [Key(job.project, job.jobid, str(dataid)) for dataid in sorted(map(str, dataids))]
+    resubmit(store, keys, only=frozenset({JobStatus.COMPLETE, JobStatus.FAILED}))
+    return {one.offset: event_id(job.jobid, one.offset) for one in items}
+
+
 def replay_since(store: LoopStore, job: Job, folder: str, moment: float, *, dry_run: bool) -> list[dict[str, Any]]:
     """Have what was accepted at or after the moment made again; UsageError when that is not there any more."""
+    if get_settings(job).origin == KAFKA:
+        found = first_offset_since(store, job, utc_text(moment))
+        return resubmit_since(store, job, found, dry_run=dry_run) if found is not None else []
     from opendataflow.intake.reader import IntakeReader
 
     reader = IntakeReader(folder)
