@@ -15,7 +15,7 @@ from opendataflow.domain.runs.questions import Items
 from opendataflow.domain.streams import KAFKA, TopicPart, batch_range, get_settings
 from opendataflow.intake.reader import Item
 from opendataflow.intake.refusals import ItemsGone
-from opendataflow.intake.topic import Reach, Topic, filled, gone, share
+from opendataflow.intake.topic import Reach, Topic, TopicUnavailable, filled, gone, share
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.records.streams import (
     find_batch_of,
@@ -39,6 +39,7 @@ class TopicLog:
         self.topic = Topic(found["servers"], found["topic"], filled(found.get("options") or {}, os.environ))
         self._skips_lost = found.get("lost") == "skip"
         self._reaches: dict[int, Reach] = {}
+        self._lost = ""  # a sentence about records that nobody has read and that are gone
         self._asked_at = float("-inf")
         self._begin: tuple[int, dict[int, int]] | None = None  # an offset of the stream, and where partitions are there
         self._planned: tuple[int, int, list[TopicPart]] | None = None
@@ -49,9 +50,12 @@ class TopicLog:
 
     # How far it reaches -----------------------------------------------------------------------------------------------
     def durable_end(self) -> int:
-        """The offset that the last record which is there will have, and one more."""
+        """The offset after the last record that is there, as far as the brokers say."""
         committed = self._committed()
-        waiting = sum(self._waiting(committed).values())
+        try:
+            waiting = sum(self._waiting(committed).values())
+        except TopicUnavailable:  # `boundary` says so
+            return committed
         self._found_at = (self._found_at or time.time()) if waiting else None
         return committed + waiting
 
@@ -59,8 +63,13 @@ class TopicLog:
         return self._found_at
 
     def boundary(self, start: int, most: int, _seal: str | None) -> int:
-        """Where a batch that begins at `start` ends; `start` itself when there is nothing more."""
+        """Where a batch that begins at `start` ends; `start` itself when there is nothing more.
+
+        Raises ItemsGone when there are records that no batch can ever have, and TopicUnavailable.
+        """
         waiting = self._waiting(start)
+        if self._lost:
+            raise ItemsGone(f"{self._lost}; `lost: skip` beside `topic:` in project.yml lets the stream go on without")
         begin = self._starts(start)
         taken = share(most, waiting)
         if sum(taken.values()) > _SAMPLED:
@@ -81,21 +90,21 @@ class TopicLog:
         return planned[2]
 
     def _waiting(self, committed: int) -> dict[int, int]:
-        """So many records of each partition are not part of a batch yet. Raises ItemsGone when some never will be."""
+        """So many records of each partition are not part of a batch yet."""
         now = time.monotonic()
         if now - self._asked_at >= ASK_EVERY_SECONDS:
             self._reaches, self._asked_at = self.topic.reaches(), now
-        starts = self._starts(committed)
+        starts, self._lost = self._starts(committed), ""
         for one, reach in self._reaches.items():
-            if not reach.first <= starts[one] <= reach.end:
-                lost = gone(self.topic.name, TopicPart(one, starts[one], max(reach.first, starts[one] + 1)), reach)
-                if not self._skips_lost:
-                    raise ItemsGone(
-                        f"{lost}; with `lost: skip` beside `topic:` in project.yml the stream goes on without"
-                    )
+            if reach.first <= starts[one] <= reach.end:
+                continue
+            lost = gone(self.topic.name, TopicPart(one, starts[one], max(reach.first, starts[one] + 1)), reach)
+            if self._skips_lost:
                 self._say(f"{self._job.jobid}: {lost}; they are skipped")
                 starts[one] = reach.first
-        return {one: reach.end - starts[one] for one, reach in self._reaches.items()}
+            else:
+                self._lost = lost
+        return {one: max(reach.end - starts[one], 1 if self._lost else 0) for one, reach in self._reaches.items()}
 
     def _starts(self, committed: int) -> dict[int, int]:
         """Where each partition goes on; one that no batch knows begins with its first record."""
