@@ -89,6 +89,11 @@ class Task:
         if engine_of(self._codes, specs[0].engine) == PANDAS:
             yield from self._run_pandas(specs)
             return
+        if specs[0].items is not None and specs[0].items.state is not None:
+            raise JobFailed(
+                "the stream has `returns: dataset`, which is for pandas, and its code is written for Spark now; run "
+                "`dataflow apply`, or say `engine: pandas`"
+            )
         left = list(specs)
         if self._group is None and specs[0].destination.database is None:
             for spec, result in self._run_together(specs):

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from opendataflow.domain.job import Job, JobStatus
-from opendataflow.domain.streams import KAFKA, batch_range, event_id, get_settings
+from opendataflow.domain.streams import DATASET, KAFKA, batch_range, event_id, get_settings
 from opendataflow.errors import UsageError
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.records.streams import (
@@ -14,6 +14,7 @@ from opendataflow.store.records.streams import (
     STOPPED,
     FailedItem,
     batches_since,
+    begin_anew,
     committed_end,
     find_batch_of,
     first_offset_since,
@@ -72,6 +73,9 @@ def replay_failed(store: LoopStore, job: Job, folder: str, items: Sequence[Faile
 def _make_again(store: LoopStore, job: Job, items: Sequence[FailedItem]) -> dict[int, str]:
     from opendataflow.store.operations import Key, resubmit
 
+    if get_settings(job).returns == DATASET:
+        begin_anew(store, job)
+        return {one.offset: event_id(job.jobid, one.offset) for one in items}
     dataids = {find_batch_of(store, job, one.offset) for one in items} - {None}
     keys = [Key(job.project, job.jobid, str(dataid)) for dataid in sorted(map(str, dataids))]
     resubmit(store, keys, only=frozenset({JobStatus.COMPLETE, JobStatus.FAILED}))
@@ -81,11 +85,20 @@ def _make_again(store: LoopStore, job: Job, items: Sequence[FailedItem]) -> dict
 def replay_since(store: LoopStore, job: Job, folder: str, moment: float, *, dry_run: bool) -> list[dict[str, Any]]:
     """Have what was accepted at or after the moment made again; UsageError when that is not there any more."""
     if get_settings(job).origin == KAFKA:
+        if get_settings(job).returns == DATASET:
+            return _build_anew(store, job, committed_end(store, job), dry_run=dry_run)
         found = first_offset_since(store, job, utc_text(moment))
         return resubmit_since(store, job, found, dry_run=dry_run) if found is not None else []
     from opendataflow.intake.reader import IntakeReader
 
     reader = IntakeReader(folder)
+    if get_settings(job).returns == DATASET:
+        if (first := reader.first_offset()) > 0:
+            raise UsageError(
+                f"{job.jobid} returns the whole dataset, which is built from its first item, and the log begins with "
+                f"item {first}: the rest is gone after `retention`. Begin with a first source that holds what they made"
+            )
+        return _build_anew(store, job, reader.durable_end(), dry_run=dry_run)
     offset, first = reader.offset_since(moment), reader.first_offset()
     batches = batches_since(store, job, offset)
     if batches:
@@ -96,6 +109,16 @@ def replay_since(store: LoopStore, job: Job, folder: str, moment: float, *, dry_
                 f"{max(first, start)}: `dataflow clean` removed the rest after `retention`; give a later time"
             )
     return resubmit_since(store, job, offset, dry_run=dry_run)
+
+
+def _build_anew(store: LoopStore, job: Job, end: int, *, dry_run: bool) -> list[dict[str, Any]]:
+    """Have the whole dataset made from its first item again: each item changes what the next one finds."""
+    if committed_end(store, job) == 0:
+        return []
+    if not dry_run:
+        begin_anew(store, job)
+    whole = {"project": job.project, "jobid": job.jobid, "dataid": f"items 0 to {end - 1}"}
+    return [{**whole, "before": "COMPLETE", "status": "PENDING", "again": False, "cascade": False, "if_changed": False}]
 
 
 def resume_stream(store: LoopStore, job: Job) -> Iterator[str]:

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 from opendataflow import faults
 from opendataflow.domain.job import Job
 from opendataflow.domain.runs.questions import Items
-from opendataflow.domain.streams import FOLDER, batch_id, batch_range, get_settings
+from opendataflow.domain.streams import DATASET, INTAKE, batch_id, batch_range, get_settings
 from opendataflow.errors import Refused, StoreUnavailable, UsageError
 from opendataflow.execution.session import Session
 from opendataflow.execution.work import Outcome, Taken
@@ -34,6 +34,7 @@ from opendataflow.store.records import streams
 from opendataflow.streams.child import StreamChild
 from opendataflow.streams.seal import Sealer
 from opendataflow.streams.topic_log import find_topic
+from opendataflow.streams.versions import Versions
 from opendataflow.streams.work import BatchWork
 
 REPORT_SECONDS = 5.0
@@ -89,7 +90,8 @@ class StreamRunner:
         self._work = self._batches.work()
         self._wakeup = Wakeup(self.folder)
         self._child = StreamChild(session)
-        self._sealer = Sealer(self._child)
+        self._returns_all = self._settings.returns == DATASET
+        self._sealer: Sealer | Versions = Versions(session) if self._returns_all else Sealer(self._child)
         self._is_drain, self._until = False, float("inf")
         self._reported_at = self._sealed_at = float("-inf")
         self._look_at = self._refresh_at = self._not_before = 0.0
@@ -121,11 +123,11 @@ class StreamRunner:
 
     @contextlib.contextmanager
     def fed(self) -> Iterator[None]:
-        """While it is open, files of a watched folder are taken into the log."""
-        if self._settings.origin != FOLDER:
+        """While it is open, files of a watched folder and records of a topic are taken into the log."""
+        if self._settings.origin == INTAKE:
             yield
             return
-        from opendataflow.streams.watch_folder import Feeding
+        from opendataflow.streams.feeding import Feeding
 
         with Feeding(self._job, self.folder, committed=lambda: self._known_end, say=self._session.say) as feed:
             self._has_more = lambda: not feed.is_settled
@@ -232,14 +234,18 @@ class StreamRunner:
         at = moment(accepted if accepted is not None else time.time())
         slot = self._sealer.slot_for(at)
         try:
-            parts = self._topic.parts(start, end) if self._topic is not None else ()
-            dataid = self._patiently(
-                lambda: streams.expect_batch(self._store, self._job, start, end, at=at, slot=slot, parts=parts)
-            )
+            dataid = self._patiently(lambda: self._expect_range(start, end, at, slot))
         except (Refused, UsageError):
             return None
         self._batches.never_run = {dataid}
         return dataid
+
+    def _expect_range(self, start: int, end: int, at: str, slot: str) -> str:
+        follows = self._returns_all
+        parts = self._topic.parts(start, end) if self._topic is not None else ()
+        return streams.expect_batch(
+            self._store, self._job, start, end, at=at, slot=slot, follows=follows, parts=parts
+        )  # fmt: skip
 
     # Runs -----------------------------------------------------------------------------------------------------------
     def _finish_what_was_begun(self) -> Iterator[Outcome]:
@@ -270,6 +276,8 @@ class StreamRunner:
                 self._look_at = 0.0 if outcome.status != "COMPLETE" else self._look_at
                 yield outcome
                 if outcome.status == "COMPLETE":
+                    if self._returns_all:
+                        yield from self._seal(at_once=True)
                     return
                 continue
             if taken.status == "COMPLETE":

@@ -35,7 +35,7 @@ from opendataflow.streams.work import BatchWork, failures_of
 
 MOST_SHOWN = 1_000  # rows of a dry run
 DRY = "dry run"
-_NO_LEASE = 1e9  # seconds
+_LEASE_SECONDS = 3600.0  # of nothing: nobody else can take it, and the guard wants one
 
 
 class Sample(NamedTuple):
@@ -131,7 +131,7 @@ class _DryRun:
         env = {**session.runner.lasting_environment(self._job, session.passwords), **spec["environment"]}
         ended = supervise(
             session.runner.guard, [task], env=env, cwd=self._job.home, log=log, signals=session.signals,
-            lease_seconds=_NO_LEASE, lease_from=time.monotonic(), renew=lambda: None,
+            lease_seconds=_LEASE_SECONDS, lease_from=time.monotonic(), renew=lambda: None,
             timeout_seconds=self._job.timeout_seconds, hear=hear,
         )  # fmt: skip
         log.end()

@@ -3,23 +3,29 @@
 Both are chunks of a pipeline like any other; here is what they have beside it.
 """
 
+import functools
 import json
 import os
 from collections.abc import Callable
 from typing import Any
 
 from opendataflow.domain.chunk import Manifest
+from opendataflow.domain.dataset import output_location
 from opendataflow.domain.job import Job
+from opendataflow.domain.partitions.scheme import FULL
 from opendataflow.domain.runs.run import Claim
-from opendataflow.domain.streams import FAIL, batch_range, get_settings
+from opendataflow.domain.streams import DATASET, FAIL, batch_range, get_settings
 from opendataflow.execution.pipeline import PROGRAM, _Pipeline
 from opendataflow.execution.work import Locations, Work
 from opendataflow.intake.entry import moment
 from opendataflow.intake.reader import IntakeReader
 from opendataflow.store.claims import LoopStore
-from opendataflow.store.records.streams import Failure, set_aside, topic_parts
+from opendataflow.store.published import find_chunk
+from opendataflow.store.records.streams import Failure, find_complete, set_aside, topic_parts
+from opendataflow.store.registry import get_dataset
 from opendataflow.streams.topic_log import TopicLog
 
+STATE = "_state.parquet"  # in the folder of a batch: the whole dataset, as pandas had it
 STAYING_PROGRAM = "opendataflow.spark.stream_child"
 
 
@@ -51,7 +57,39 @@ class BatchWork(_OnTheChild):
 
     def _spec(self, claim: Claim, locations: Locations) -> dict[str, Any]:
         # Static sources are read anew when what the digest is of has changed.
-        return {**super()._spec(claim, locations), **self._before(claim), "items": self._items(claim)}
+        spec = {**super()._spec(claim, locations), **self._before(claim), "items": self._items(claim)}
+        if self._settings.returns != DATASET:
+            return spec
+        folder = str(locations[self._output.dataset[:2]])
+        file = self._file
+        place = {**spec["destination"], "single_file": file is not None}
+        place["location"] = folder if file is None else os.path.join(folder, file)
+        return self._with_state({**spec, "destination": place}, claim, os.path.join(folder, STATE))
+
+    def _with_state(self, spec: dict[str, Any], claim: Claim, to: str | None) -> dict[str, Any]:
+        """For code that returns the whole dataset: where that is before the batch, and where it is kept after it."""
+        before = self._find_state(batch_range(claim.dataid)[0])
+        state = {"from": before, "to": to, "max_bytes": self._settings.state_bytes}
+        # The first source is where the dataset begins, and nothing more.
+        sources = spec["sources"] if before is None else spec["sources"][1:]
+        return {**spec, "sources": sources, "items": {**spec["items"], "state": state}}
+
+    def _find_state(self, start: int) -> str | None:
+        """The dataset as it is before this item; None before the first one."""
+        if start == 0:
+            return None
+        before = find_complete(self._store, self._job, end=start)
+        dataset = self._output.dataset
+        chunk = find_chunk(self._store, dataset, before) if before is not None else None
+        folder = chunk.place(dataset, root=self._job.root) if chunk is not None else None
+        return os.path.join(folder or f"{dataset.datasetid} up to item {start - 1}", STATE)
+
+    @functools.cached_property
+    def _file(self) -> str | None:
+        """The name of the destination's file, where that is one file."""
+        dataset, root = get_dataset(self._store, self._settings.destination, project=self._job.project)
+        place = output_location("pipeline", dataset, FULL, root=root, runid=0)
+        return os.path.basename(str(place)) if dataset.is_one_file else None
 
     def _items(self, claim: Claim) -> dict[str, Any]:
         start, end = batch_range(claim.dataid)
@@ -90,7 +128,8 @@ class BatchWork(_OnTheChild):
         self._writes_table = False
         spec = {**super()._spec(claim, locations), "items": self._items(claim), "earlier_rows": []}
         place = {**spec["destination"], "format": "parquet", "options": {}, "single_file": False}
-        return {**spec, "destination": place, "inputs_digest": "dry"}
+        spec = {**spec, "destination": place, "inputs_digest": "dry"}
+        return spec if self._settings.returns != DATASET else self._with_state(spec, claim, None)
 
 
 def failures_of(log: IntakeReader | TopicLog, aside: list[list[Any]]) -> list[Failure]:
