@@ -115,7 +115,7 @@ def test_records_that_fail_are_set_aside_as_they_are_and_made_again_with_their_b
 
 
 def test_pandas_gets_the_records_one_by_one(sqlite_project: Project, kafka: Brokers) -> None:
-    source = f'from: {{kafka: {{servers: "{kafka.servers}", topic: new}}}}'
+    source = f'returns: items\n      from: {{kafka: {{servers: "{kafka.servers}", topic: new}}}}'
     stream = Stream(sqlite_project, source=source, settings="engine: pandas")
     stream.project.write(f"pipelines/{SLUG}/clean.py", PANDAS)
     kafka.write("new", [*(lead(number) for number in range(8)), lead(8, "bad")])

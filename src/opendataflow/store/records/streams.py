@@ -201,8 +201,8 @@ def expect_batch(
 ) -> str:  # fmt: skip
     """Give the items from `start` up to `end` a row to be claimed, and return its dataid.
 
-    With `follows`, they must begin where the stream stands: Refused, if that has moved. `parts` are what these items are
-    in a topic, one for every partition.
+    With `follows`, they must begin where the stream stands: Refused, if that has moved. `parts` are what these items
+    are in a topic, one for every partition.
 
     Ranges that overlap it and were never claimed are forgotten. One that was claimed keeps its items: Refused, as a
     destination may have it already. UsageError when a part is published.
