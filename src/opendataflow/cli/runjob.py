@@ -3,8 +3,10 @@
 import os
 import sys
 
+from opendataflow.domain.variables import is_platform_variable
 from opendataflow.errors import DataflowError, UsageError, find_no_text
 from opendataflow.execution.guard import Guard, open_standard_streams
+from opendataflow.own_process import protect
 
 HELP = """\
 usage: RunJob [--dataid D] [--wait S] [--drain] path/to/myETL.sh [args…]
@@ -71,6 +73,7 @@ def parse(argv: list[str]) -> tuple[str, list[str], str | None, float, bool]:
 
 def main() -> None:
     """Entry point of the console script: ends the process at once, without taking the interpreter apart."""
+    protect(is_platform_variable)
     open_standard_streams()
     code = run(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
