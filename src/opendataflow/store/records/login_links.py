@@ -7,7 +7,7 @@ used. Of two who use links at the same time one comes second, and finds that.
 
 import secrets
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from opendataflow.errors import UsageError
 from opendataflow.store.claims import LoopStore, Transaction
@@ -109,7 +109,8 @@ def find_link(store: LoopStore, secret: str) -> Link | None:
 def use_link(store: LoopStore, secret: str, *, username: str, password_hash: str) -> Link:
     """Make the account, or give it the password, and use the link up; or raise LinkGone and change nothing.
 
-    A reset ends all sessions and tokens of the account. UsageError when the name that was chosen is taken: the link still works.
+    A reset ends all sessions and tokens of the account. UsageError when the name that was chosen is taken: the link
+    still works.
     """
 
     def change() -> Link:
