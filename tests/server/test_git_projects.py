@@ -464,7 +464,7 @@ def test_a_key_reaches_ssh_in_a_file_that_nobody_else_can_read(ops: Project, ori
 
 
 # Where its data may be ------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("told", ["/", "~", "../../../..", "link"])
+@pytest.mark.parametrize("told", ["/", "~/data", "../../../..", "link"])
 def test_a_git_project_has_its_data_below_its_own_folder_or_where_the_operator_says(
     ops: Project, origin: Origin, tmp_path: Path, told: str
 ) -> None:
