@@ -11,7 +11,9 @@ from opendataflow.domain.streams import find_settings
 from opendataflow.domain.tables import find_table
 from opendataflow.errors import UsageError
 from opendataflow.execution.prepare import prepare
+from opendataflow.operations.staleness import find_staleness
 from opendataflow.store.claims import LoopStore
+from opendataflow.store.operations import Key
 from opendataflow.store.registry import find_job_row, history_of, runs_of
 
 
@@ -21,9 +23,11 @@ def explain(store: LoopStore, job: Job, dataid: str) -> dict[str, Any]:
     row = find_job_row(store, job.project, job.jobid, dataid)
     if candidate is None or row is None:
         raise UsageError(f"{job.jobid} has no dataid {dataid!r} yet; see `dataflow status {job.jobid}`")
+    stale = find_staleness(store, Key(job.project, job.jobid, dataid))
     runs = runs_of(store, job.project, job.jobid, dataid)
     for run in runs:
         run["seconds"] = _seconds(run["claimed_at"], run["ended_at"])
+    is_published = candidate.status is JobStatus.COMPLETE
     waits = candidate.status in (JobStatus.PENDING, JobStatus.RESUBMIT, JobStatus.HOLD)
     verdict = prepare(job, candidate)
     if waits or not runs:
@@ -45,7 +49,9 @@ def explain(store: LoopStore, job: Job, dataid: str) -> dict[str, Any]:
         "runs": [{key: run[key] for key in run if key not in ("answers", "log_tail")} for run in runs],
         "history": history_of(store, job.project, "job", job.jobid, dataid),
         "log_tail": runs[0]["log_tail"] if runs and runs[0]["status"] in ("FAILED", "RESUBMIT", "LOST") else "",
-        "fix": _fix(job, candidate, verdict if waits else None),
+        "stale": stale,
+        "fix": _fix(job, candidate, verdict if waits else None)
+        or (f"`{stale['fix']}`" if is_published and stale else ""),
     }
 
 

@@ -49,7 +49,7 @@ class Slot:
 
     def hold(self, lane: Lane, taken: Taken) -> Flight:
         """A claim is this slot's from now on."""
-        self.lane, self.flight = lane, self.runner.begin(lane.job, taken, lane.passwords)
+        self.lane, self.flight = lane, self.runner.begin(lane.job, lane.work, taken, lane.passwords)
         return self.flight
 
     def begin(self, lane: Lane, taken: Taken) -> ChildEnd | None:

@@ -38,7 +38,7 @@ class OnTheChild(NamedTuple):
         warm = WarmRuns(session.runner, job, work, cwd=self.cwd, passwords=session.passwords, elsewhere=self.elsewhere)
         for outcome in warm.run(lambda _limit, _anew: given.pop() if given else []):
             return outcome
-        flight = session.runner.begin(job, taken, session.passwords)
+        flight = session.runner.begin(job, work, taken, session.passwords)
         number = session.signals.asked or signal.SIGTERM
         return session.runner.conclude(job, work, flight, Stopped(number, had_started=False))
 

@@ -18,6 +18,7 @@ from opendataflow.store.records.workers import find_pause_of_all, limits_of, lis
 from opendataflow.store.reports.pipelines import list_steps
 from opendataflow.store.rows import Row
 from opendataflow.store.schedules import list_set, schedule_of, told
+from opendataflow.store.stale import Count, count_stale
 
 FILE = "jobs"
 LOOK = 1_000  # of the newest runs, for those of a job
@@ -150,6 +151,7 @@ def one_job(store: LoopStore, project: str, jobid: str) -> dict[str, Any]:
         "counts": _counts(store, project).get((project, jobid), {}),
         "transformations": _transformations(store, job), "runs": runs_of(store, job, limit=RUNS),
         "changes": list_changes(store, job=job, limit=CHANGES),
+        "stale": count_stale(store, project=project, jobid=jobid).get((project, jobid), Count(0, 0))._asdict(),
     }  # fmt: skip
 
 

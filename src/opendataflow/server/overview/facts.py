@@ -181,6 +181,7 @@ def standing(store: LoopStore, address: Address, *, project: str | None) -> dict
             "alive": sum(not one.is_gone for one in workers), "gone": sum(one.is_gone for one in workers),
             "slots": sum(one.slots for one in workers if not one.is_gone),
         },
+        "stale": told["stale"],
         "jobs": counts["job"],
         "datasets": counts["chunk"],
     }  # fmt: skip
