@@ -9,8 +9,9 @@ from world import World, job
 
 from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.runs.run import Ending, Result
-from opendataflow.store import operations, registry, stale
+from opendataflow.store import on_change, operations, registry, stale
 from opendataflow.store.operations import Key
+from opendataflow.store.reports import stale as reports
 
 
 def declared(world: World, dataid: str, content: str, *, datasetid: str = "orders") -> None:
@@ -34,7 +35,7 @@ def found(world: World) -> dict[str, list[str]]:
     """What is stale, and by what."""
     assert stale.expand(world.store)
     names = ("by_input", "by_code", "by_check", "upstream")
-    rows = stale.list_stale(world.store, project="p")
+    rows = reports.list_stale(world.store, project="p")
     return {f"{one.jobid}/{one.dataid}": [name for name in names if getattr(one, name)] for one in rows}
 
 
@@ -53,7 +54,7 @@ def chain(world: World) -> World:
 def test_a_changed_input_makes_its_reader_stale_and_what_follows_stale_upstream(chain: World) -> None:
     declared(chain, "1", "B")
     assert found(chain) == {"load/1": ["by_input"], "report/1": ["upstream"], "send/1": ["upstream"]}
-    counts = stale.count_stale(chain.store, project="p")
+    counts = reports.count_stale(chain.store, project="p")
     assert counts == {("p", "load"): (1, 0), ("p", "report"): (0, 1), ("p", "send"): (0, 1)}
 
 
@@ -76,11 +77,11 @@ def test_a_different_rebuild_makes_its_reader_stale_by_its_input(chain: World) -
     operations.resubmit(chain.store, keys("load", "1"))
     made(chain, "load", "1", "load B")
     assert found(chain) == {"report/1": ["by_input"], "send/1": ["upstream"]}
-    (one,) = stale.list_stale(chain.store, project="p", jobid="report")
-    (reason,) = stale.describe_stale(chain.store, one)
+    (one,) = reports.list_stale(chain.store, project="p", jobid="report")
+    (reason,) = reports.describe_stale(chain.store, one)
     assert reason.startswith("totals/1 has other content now")
-    (follows,) = stale.list_stale(chain.store, project="p", jobid="send")
-    assert stale.describe_stale(chain.store, follows) == ["pages/1, which it reads, is stale itself"]
+    (follows,) = reports.list_stale(chain.store, project="p", jobid="send")
+    assert reports.describe_stale(chain.store, follows) == ["pages/1, which it reads, is stale itself"]
 
 
 def test_content_that_goes_back_is_fresh_again(chain: World) -> None:
@@ -163,7 +164,7 @@ def test_records_that_are_cleaned_away_are_worked_in_first(world: World) -> None
 def test_what_heals_is_what_is_stale_by_itself_and_the_rest_follows(chain: World) -> None:
     declared(chain, "1", "B")
     stale.expand(chain.store)
-    roots = stale.find_stale_roots(chain.store, project="p", jobid=None, made_by=None)
+    roots = reports.find_stale_roots(chain.store, project="p", jobid=None, made_by=None)
     assert roots == keys("load", "1")
     operations.resubmit(chain.store, roots, cascade=True)
     made(chain, "load", "1", "load B")
@@ -178,9 +179,9 @@ def test_only_what_a_commit_made_is_healed(chain: World) -> None:
     made_by(chain, "2", "def456")
     stale.record_codes(chain.store, [("p", "load", "c2", "k1")])
     stale.expand(chain.store)
-    assert stale.find_stale_roots(chain.store, project="p", jobid=None, made_by="abc") == keys("load", "1")
-    assert len(stale.find_stale_roots(chain.store, project="p", jobid=None, made_by=None)) == 2
-    assert {one.runid for one in stale.list_stale(chain.store, project="p", jobid="load")} >= {runid}
+    assert reports.find_stale_roots(chain.store, project="p", jobid=None, made_by="abc") == keys("load", "1")
+    assert len(reports.find_stale_roots(chain.store, project="p", jobid=None, made_by=None)) == 2
+    assert {one.runid for one in reports.list_stale(chain.store, project="p", jobid="load")} >= {runid}
 
 
 def made_by(world: World, dataid: str, commit: str) -> int:
@@ -199,7 +200,7 @@ def test_a_job_that_reruns_on_a_change_is_set_to_resubmit_and_only_that_job(worl
     made(world, "load", "1", "load A")
     made(world, "report", "1", "report A")
     declared(world, "1", "B")
-    assert stale.keep_up(world.store, seconds=60.0) == 1
+    assert on_change.keep_up(world.store, seconds=60.0) == 1
     assert (world.status("load", "1"), world.status("report", "1")) == ("RESUBMIT", "COMPLETE")
     last = registry.history_of(world.store, "p", "job", "load", "1")[-1]
     assert last["actor"] == "tests: on_change: an input changed"
@@ -212,7 +213,7 @@ def test_new_code_alone_reruns_nothing_by_itself(world: World) -> None:
     declared(world, "1", "A")
     made(world, "load", "1", "load A")
     stale.record_codes(world.store, [("p", "load", "c2", "k1")])
-    assert stale.keep_up(world.store, seconds=60.0) == 0
+    assert on_change.keep_up(world.store, seconds=60.0) == 0
     assert found(world) == {"load/1": ["by_code"]}
     assert world.status("load", "1") == "COMPLETE"
 
@@ -224,7 +225,7 @@ def test_a_publish_only_appends_a_row_and_an_upgrade_works_in_what_was_there(cha
 
 
 def test_readers_that_have_an_older_version_are_counted(chain: World) -> None:
-    assert stale.readers_behind(chain.store, "p", "orders", "1") == []
+    assert reports.readers_behind(chain.store, "p", "orders", "1") == []
     declared(chain, "1", "B")
-    assert stale.readers_behind(chain.store, "p", "orders", "1") == [Key("p", "load", "1")]
-    assert stale.readers_behind(chain.store, "p", "totals", "1", all_readers=True) == [Key("p", "report", "1")]
+    assert reports.readers_behind(chain.store, "p", "orders", "1") == [Key("p", "load", "1")]
+    assert reports.readers_behind(chain.store, "p", "totals", "1", all_readers=True) == [Key("p", "report", "1")]

@@ -123,7 +123,7 @@ class Session:
             self.runner.take_guard(self._given_guard)
 
     def _fold(self) -> None:
-        from opendataflow.store.stale import keep_up
+        from opendataflow.store.on_change import keep_up
         from opendataflow.store.status_counts import fold_if_due
 
         fold_if_due(self.store)

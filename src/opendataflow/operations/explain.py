@@ -50,8 +50,7 @@ def explain(store: LoopStore, job: Job, dataid: str) -> dict[str, Any]:
         "history": history_of(store, job.project, "job", job.jobid, dataid),
         "log_tail": runs[0]["log_tail"] if runs and runs[0]["status"] in ("FAILED", "RESUBMIT", "LOST") else "",
         "stale": stale,
-        "fix": _fix(job, candidate, verdict if waits else None)
-        or (f"`{stale['fix']}`" if is_published and stale else ""),
+        "fix": _fix(job, candidate, verdict if waits else None) or _fix_stale(stale if is_published else None),
     }
 
 
@@ -73,6 +72,10 @@ def _schedule(store: LoopStore, job: Job) -> str:
     from opendataflow.store.schedules import schedule_of, told
 
     return told(schedule_of(store, job))
+
+
+def _fix_stale(stale: dict[str, Any] | None) -> str:
+    return f"`{stale['fix']}`" if stale is not None else ""
 
 
 def _fix(job: Job, candidate: Candidate, verdict: Verdict | None) -> str:

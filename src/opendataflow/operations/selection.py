@@ -10,8 +10,8 @@ from opendataflow.operations.time_parsing import moment, window
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.operations import Key, find_failed, find_ran, get_project
 from opendataflow.store.recovery import find_outage
+from opendataflow.store.reports.stale import find_stale_roots
 from opendataflow.store.rows import utc_text
-from opendataflow.store.stale import find_stale_roots
 
 
 class Chosen(NamedTuple):

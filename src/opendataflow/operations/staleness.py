@@ -5,20 +5,19 @@ from typing import Any
 from opendataflow.errors import UsageError
 from opendataflow.execution.made_by import record_jobs
 from opendataflow.store.claims import LoopStore
+from opendataflow.store.on_change import keep_up
 from opendataflow.store.operations import Key
 from opendataflow.store.published import find_dataset, find_producer
-from opendataflow.store.stale import (
+from opendataflow.store.reports.stale import (
     NAMED,
     Stale,
     count_stale,
     describe_stale,
-    expand,
     find_stale,
-    is_behind,
-    keep_up,
     list_stale,
     readers_behind,
 )
+from opendataflow.store.stale import expand, is_behind
 
 NAMED_READERS = 3
 CATCH_UP_SECONDS = 2.0  # that a command spends on what is not worked in yet

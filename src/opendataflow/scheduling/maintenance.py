@@ -20,8 +20,8 @@ from opendataflow.execution.recover import recover_lost_runs, report_kept
 from opendataflow.project.address import Address
 from opendataflow.scheduling.tick import in_order
 from opendataflow.store.claims import LoopStore
+from opendataflow.store.on_change import keep_up
 from opendataflow.store.records.workers import seconds_until_due
-from opendataflow.store.stale import keep_up
 from opendataflow.store.status_counts import fold_if_due
 
 EXPAND_SECONDS, EXPAND_IDLE_SECONDS = 0.02, 0.5  # for what follows from publishes, at each such look

@@ -17,7 +17,7 @@ from opendataflow.execution.work import Outcome
 from opendataflow.execution.zygote import ZygoteFailed
 from opendataflow.project.address import Address
 from opendataflow.store.claims import LoopStore
-from opendataflow.store.stale import keep_up
+from opendataflow.store.on_change import keep_up
 from opendataflow.store.status_counts import fold_if_due
 
 EXPAND_SECONDS = 2.0  # for what follows from publishes since the last tick

@@ -62,7 +62,7 @@ Cascade = Annotated[
 ]
 StaleOnly = Annotated[
     bool,
-    typer.Option("--stale", help="All that is stale, and with --cascade's rule what follows; see `dataflow stale`."),
+    typer.Option("--stale", help="All that is stale; what reads it follows as with --cascade."),
 ]
 MadeBy = Annotated[
     str | None, typer.Option(metavar="COMMIT", help="With --stale: only what this commit of a git project made.")

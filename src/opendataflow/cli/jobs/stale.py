@@ -38,9 +38,8 @@ def stale(
     if as_json:
         put_json(told)
         return
-    rows = [
-        (one["jobid"], one["dataid"], one["kind"], "; ".join(one["reasons"]), one["since"]) for one in told["stale"]
-    ]
+    names = ("jobid", "dataid", "kind", "reasons", "since")
+    rows = [["; ".join(one[name]) if name == "reasons" else one[name] for name in names] for one in told["stale"]]
     if rows:
         put_table("", ("job", "dataid", "stale", "because", "since"), rows)
     direct = sum(one["direct"] for one in told["jobs"])

@@ -79,8 +79,8 @@ def status(
     from opendataflow.domain.chunk import ChunkStatus
     from opendataflow.domain.job import JobStatus
     from opendataflow.operations.staleness import describe_counts
+    from opendataflow.store.on_change import keep_up
     from opendataflow.store.reports.overview import overview
-    from opendataflow.store.stale import keep_up
 
     known = dict.fromkeys([*JobStatus, *ChunkStatus])
     if only is not None and only not in known:
@@ -169,7 +169,8 @@ def _status_of(
         "",
         columns,
         [
-            (r["jobid"], r["dataid"], r["status"], r["stale"] or "", number_of(r["waiting"], "input") if r["waiting"] > 0 else "",
+            (r["jobid"], r["dataid"], r["status"], r["stale"] or "",
+             number_of(r["waiting"], "input") if r["waiting"] > 0 else "",
              r["attempts"] or "", r["runid"], r["owner"], r["modified"])
             for r in rows
         ],
@@ -198,7 +199,7 @@ def why(
     Examples: dataflow why load_orders 2025-11-12;  dataflow why
     """
     from opendataflow.operations.explain import explain
-    from opendataflow.store.stale import keep_up
+    from opendataflow.store.on_change import keep_up
 
     found = address()
     store = opened(found)

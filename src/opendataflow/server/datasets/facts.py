@@ -33,7 +33,7 @@ from opendataflow.store.reports.grid import (
     recent_changes,
 )
 from opendataflow.store.reports.listing import list_datasets
-from opendataflow.store.stale import Count, count_stale
+from opendataflow.store.reports.stale import Count, count_stale
 
 WHOLE = 5_000  # chunks of which all gaps are looked up, with the reason of each
 LATEST = 1_000  # the last cells, in which gaps of a larger dataset are looked for

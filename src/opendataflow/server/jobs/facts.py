@@ -16,9 +16,9 @@ from opendataflow.server.problems import NotThere
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.records.workers import find_pause_of_all, limits_of, list_changes, list_limits
 from opendataflow.store.reports.pipelines import list_steps
+from opendataflow.store.reports.stale import Count, count_stale
 from opendataflow.store.rows import Row
 from opendataflow.store.schedules import list_set, schedule_of, told
-from opendataflow.store.stale import Count, count_stale
 
 FILE = "jobs"
 LOOK = 1_000  # of the newest runs, for those of a job

@@ -16,7 +16,7 @@ from opendataflow.domain.partitions.scheme import (
 )
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.records.workers import find_pause_of_all
-from opendataflow.store.stale import count_stale
+from opendataflow.store.reports.stale import count_stale
 from opendataflow.store.status_counts import counts
 
 GAP = "GAP"  # expected, and nothing is known of it
