@@ -1971,3 +1971,14 @@ END $$;
 INSERT INTO stale_event (kind, project, name, dataid)
 SELECT 'chunk', project, datasetid, dataid FROM datastatus
 WHERE locktype = 'OUT' AND status = 'READY' AND version IS NOT NULL ORDER BY version;
+
+-- Published data that is gone or is no longer what was published, as somebody who looked found it.
+CREATE TABLE chunk_damage (
+    project   text COLLATE "C" NOT NULL,
+    datasetid text COLLATE "C" NOT NULL,
+    dataid    text COLLATE "C" NOT NULL,
+    version   bigint,        -- it is about this version; a later one is sound until somebody looks
+    finding   text NOT NULL CHECK (finding IN ('gone', 'changed')),
+    seen_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (project, datasetid, dataid)
+);

@@ -269,7 +269,7 @@ class Runner:
 
     def conclude(self, job: Job, work: Work, flight: Flight, end: ChildEnd, *, go_on: bool = False) -> Outcome:
         """Audit what the run made, record its end, publish; what became of it."""
-        result = self.close_flight(work, flight, end, audit(job, work, flight.claim, end, flight.locations))
+        result = self.close_flight(work, flight, end, audit(job, work, flight, end))
         if isinstance(end, Lost):
             return self.lost(flight, end.reason)
         faults.point(faults.BEFORE_PUBLISH)

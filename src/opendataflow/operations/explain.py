@@ -12,9 +12,12 @@ from opendataflow.domain.tables import find_table
 from opendataflow.errors import UsageError
 from opendataflow.execution.prepare import prepare
 from opendataflow.operations.staleness import find_staleness
+from opendataflow.operations.verify import find_damage
+from opendataflow.operations.verify import next_step as next_step_of
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.operations import Key
 from opendataflow.store.registry import find_job_row, history_of, runs_of
+from opendataflow.store.reports.verify import Damage
 
 
 def explain(store: LoopStore, job: Job, dataid: str) -> dict[str, Any]:
@@ -28,6 +31,8 @@ def explain(store: LoopStore, job: Job, dataid: str) -> dict[str, Any]:
     for run in runs:
         run["seconds"] = _seconds(run["claimed_at"], run["ended_at"])
     is_published = candidate.status is JobStatus.COMPLETE
+    keys = [output.key for output in candidate.outputs] + [chunk.key for chunk in candidate.inputs]
+    damage = find_damage(store, keys)
     waits = candidate.status in (JobStatus.PENDING, JobStatus.RESUBMIT, JobStatus.HOLD)
     verdict = prepare(job, candidate)
     if waits or not runs:
@@ -50,7 +55,11 @@ def explain(store: LoopStore, job: Job, dataid: str) -> dict[str, Any]:
         "history": history_of(store, job.project, "job", job.jobid, dataid),
         "log_tail": runs[0]["log_tail"] if runs and runs[0]["status"] in ("FAILED", "RESUBMIT", "LOST") else "",
         "stale": stale,
-        "fix": _fix(job, candidate, verdict if waits else None) or _fix_stale(stale if is_published else None),
+        "damage": [
+            {"chunk": str(one.key), "finding": one.finding, "seen_at": one.seen_at, "fix": next_step_of(one)}
+            for one in damage
+        ],
+        "fix": _fix(job, candidate, verdict if waits else None) or _fix_data(damage, stale if is_published else None),
     }
 
 
@@ -74,7 +83,10 @@ def _schedule(store: LoopStore, job: Job) -> str:
     return told(schedule_of(store, job))
 
 
-def _fix_stale(stale: dict[str, Any] | None) -> str:
+def _fix_data(damage: list[Damage], stale: dict[str, Any] | None) -> str:
+    """What would make published data whole, or new."""
+    if damage:
+        return next_step_of(damage[0])
     return f"`{stale['fix']}`" if stale is not None else ""
 
 

@@ -75,7 +75,7 @@ class Slot:
     def audited(self, end: ChildEnd) -> Ended:
         """Look at what the run made. The slot is free then."""
         flight, lane = self._both()
-        return self.close(end, audit(lane.job, lane.work, flight.claim, end, flight.locations))
+        return self.close(end, audit(lane.job, lane.work, flight, end))
 
     def close(self, end: ChildEnd, result: Result) -> Ended:
         flight, lane = self._both()

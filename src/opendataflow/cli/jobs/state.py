@@ -219,6 +219,9 @@ def why(
     put(f"{job}/{dataid} is {told['status']}" + (f", {told['detail']}" if told["detail"] else ""))
     if told["schedule"]:
         put(f"schedule: {told['schedule']}")
+    for one in told["damage"]:
+        word = "gone" if one["finding"] == "gone" else "not what was published any more"
+        put(f"{one['chunk']} is {word}, seen at {one['seen_at']}: {one['fix']}")
     if told["stale"]:
         put(f"stale ({told['stale']['kind']}): {'; '.join(told['stale']['reasons'])}")
     put_table(

@@ -167,6 +167,15 @@ class StaleFacts(BaseModel):
     commit: str | None
 
 
+class DamageFacts(BaseModel):
+    """A published chunk that is gone or is not what was published any more."""
+
+    chunk: str
+    finding: str
+    seen_at: str
+    fix: str
+
+
 class WhyFacts(BaseModel):
     project: str
     jobid: str
@@ -181,6 +190,7 @@ class WhyFacts(BaseModel):
     history: list[ChangeFacts]
     log_tail: str
     stale: StaleFacts | None
+    damage: list[DamageFacts]
     fix: str
     inputs: list[LinkFacts]
     outputs: list[LinkFacts]
