@@ -1821,7 +1821,7 @@ ALTER TABLE request ADD COLUMN beat_at timestamptz;
 ALTER TABLE run ADD COLUMN code text;
 ALTER TABLE run ADD COLUMN checks text;
 
--- Appended when a chunk is published or declared, and worked in by maintenance: a claim and a publish never read it.
+-- What was published or declared and is not worked in yet: maintenance does that; a claim and a publish never read it.
 CREATE TABLE stale_event (
     id            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     kind          text NOT NULL,                         -- chunk: it has a new version; readers: compare who read it;
@@ -1883,6 +1883,7 @@ CREATE TABLE stale (
     PRIMARY KEY (project, jobid, dataid)
 );
 
+-- Numbers of the history are not in the order of the commits: here a publish appends an event.
 CREATE FUNCTION chunk_has_new_version() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO stale_event (kind, project, name, dataid) VALUES ('chunk', NEW.project, NEW.datasetid, NEW.dataid);

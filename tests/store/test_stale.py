@@ -218,10 +218,13 @@ def test_new_code_alone_reruns_nothing_by_itself(world: World) -> None:
     assert world.status("load", "1") == "COMPLETE"
 
 
-def test_a_publish_only_appends_a_row_and_an_upgrade_works_in_what_was_there(chain: World) -> None:
+def test_a_publish_leaves_it_to_maintenance_to_work_in_what_follows(chain: World) -> None:
     declared(chain, "1", "B")
-    assert chain.sql("SELECT kind, name, dataid FROM stale_event") == [("chunk", "orders", "1")]
+    assert stale.is_behind(chain.store)
     assert chain.sql("SELECT count(*) FROM stale") == [(0,)]
+    assert stale.expand(chain.store)
+    assert not stale.is_behind(chain.store)
+    assert chain.sql("SELECT count(*) FROM stale") == [(3,)]
 
 
 def test_readers_that_have_an_older_version_are_counted(chain: World) -> None:

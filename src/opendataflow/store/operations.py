@@ -346,15 +346,16 @@ def clean_history(
     from opendataflow.store.stale import expand
 
     what = {"project": project, "jobid": jobid, "before": before}
+    seen = store.read("newest_history", {}, file=FILE)[0][0]
     if not dry_run:
-        expand(store)  # what runs read is in their records until it is worked in
+        expand(store)  # what runs read is in their records until it is worked in, and what was published in the history
     newest_run = store.read("newest_run", {}, file=FILE)[0][0]
     if dry_run:
         newest = store.read("newest_history", {}, file=FILE)[0][0]
     else:
         with store.transaction(file=FILE) as tx:
             fold_tally(tx)  # the counts live on what is deleted here
-            newest = tx.rows("folded_history", {})[0][0]
+            newest = min(tx.rows("folded_history", {})[0][0], seen)
     if before is not None:  # what is younger has higher numbers, and is not even looked at
         newest_run = min(newest_run, first_run_since(store, before))
         newest = min(newest, first_since(store, "history", before) + NEARLY)

@@ -1,7 +1,8 @@
 """Which published data is older than what it should be made from: expanded from events, batch by batch.
 
-A publish only appends an event. Whoever does maintenance works events in: it writes down what a dataid was made from,
-compares those that read it with what there is now, and goes on with their readers where that changes something.
+A publish only appends an event, or on SQLite its row of the history. Whoever does maintenance works events in:
+it writes down what a dataid was made from, compares those that read it with what there is now, and goes on with their
+readers where that changes something.
 """
 
 import json
@@ -15,6 +16,7 @@ from opendataflow.store.rows import Row
 
 FILE = "stale"
 EVENTS = 200  # worked in by one transaction, which takes some milliseconds
+HISTORY = 2_000  # rows of the history that are gone through for events at once
 READERS = 500  # compared by it at most: a chunk that all dataids read is gone through page by page
 
 
@@ -40,6 +42,8 @@ def _expand_batch(store: LoopStore) -> bool:
     with store.transaction(file=FILE) as tx:
         if not tx.rows("only_one", {})[0][0]:
             return False
+        tx.run("take_events", {"limit": HISTORY})
+        tx.run("events_taken", {"limit": HISTORY})
         events = tx.rows("events", {"limit": EVENTS})
         if not events:
             return True

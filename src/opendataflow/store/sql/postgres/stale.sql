@@ -6,6 +6,13 @@ SELECT pg_try_advisory_xact_lock(hashtext('dataflow stale ' || current_schema())
 -- name: is_behind
 SELECT EXISTS (SELECT 1 FROM stale_event)::integer
 
+-- name: take_events
+-- They are there already.
+SELECT 1
+
+-- name: events_taken
+SELECT 1
+
 -- name: events
 SELECT id, kind, project, name, dataid, after_dataid FROM stale_event ORDER BY id LIMIT %(limit)s
 

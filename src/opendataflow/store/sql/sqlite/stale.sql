@@ -5,10 +5,25 @@
 SELECT 1
 
 -- name: is_behind
-SELECT EXISTS (SELECT 1 FROM stale_event)
+SELECT EXISTS (SELECT 1 FROM stale_event WHERE id > 0)
+       OR coalesce((SELECT max(id) FROM history), 0) > (SELECT CAST(dataid AS INTEGER) FROM stale_event WHERE id = 0)
+
+-- name: take_events
+-- What the history has of them; so many rows of it.
+INSERT INTO stale_event (kind, project, name, dataid)
+SELECT 'chunk', project, name, dataid FROM history
+WHERE id > (SELECT CAST(dataid AS INTEGER) FROM stale_event WHERE id = 0)
+  AND id <= (SELECT CAST(dataid AS INTEGER) + :limit FROM stale_event WHERE id = 0)
+  AND kind = 'chunk' AND new_status = 'READY'
+ORDER BY id
+
+-- name: events_taken
+UPDATE stale_event
+SET dataid = min(CAST(dataid AS INTEGER) + :limit, coalesce((SELECT max(id) FROM history), 0))
+WHERE id = 0
 
 -- name: events
-SELECT id, kind, project, name, dataid, after_dataid FROM stale_event ORDER BY id LIMIT :limit
+SELECT id, kind, project, name, dataid, after_dataid FROM stale_event WHERE id > 0 ORDER BY id LIMIT :limit
 
 -- name: add_event
 INSERT INTO stale_event (kind, project, name, dataid) VALUES (:kind, :project, :name, :dataid)

@@ -4,7 +4,7 @@
 ALTER TABLE run ADD COLUMN code TEXT;
 ALTER TABLE run ADD COLUMN checks TEXT;
 
--- Appended when a chunk is published or declared, and worked in by maintenance: a claim and a publish never read it.
+-- What was published or declared and is not worked in yet: maintenance does that; a claim and a publish never read it.
 CREATE TABLE stale_event (
     id            INTEGER PRIMARY KEY,
     kind          TEXT NOT NULL,            -- chunk: it has a new version; readers: compare who read it;
@@ -66,25 +66,9 @@ CREATE TABLE stale (
     PRIMARY KEY (project, jobid, dataid)
 ) WITHOUT ROWID;
 
--- As before, and the event.
-DROP TRIGGER chunk_history_insert;
-CREATE TRIGGER chunk_history_insert AFTER INSERT ON datastatus WHEN NEW.locktype = 'OUT'
-BEGIN
-    INSERT INTO history (kind, project, name, dataid, old_status, new_status, runid, actor)
-    VALUES ('chunk', NEW.project, NEW.datasetid, NEW.dataid, NULL, NEW.status, NEW.version, (SELECT actor FROM store));
-    INSERT INTO stale_event (kind, project, name, dataid)
-    SELECT 'chunk', NEW.project, NEW.datasetid, NEW.dataid WHERE NEW.status = 'READY';
-END;
-DROP TRIGGER chunk_history_update;
-CREATE TRIGGER chunk_history_update AFTER UPDATE OF status ON datastatus
-WHEN NEW.locktype = 'OUT' AND (NEW.status <> OLD.status OR NEW.version IS NOT OLD.version)
-BEGIN
-    INSERT INTO history (kind, project, name, dataid, old_status, new_status, runid, actor)
-    VALUES ('chunk', NEW.project, NEW.datasetid, NEW.dataid, OLD.status, NEW.status, NEW.version,
-            (SELECT actor FROM store));
-    INSERT INTO stale_event (kind, project, name, dataid)
-    SELECT 'chunk', NEW.project, NEW.datasetid, NEW.dataid WHERE NEW.status = 'READY';
-END;
+-- Here the history has what was published, in the order of the commits: no publish pays for it twice. The event 0 says up to
+-- which row of the history (`dataid`) its chunks have become events.
+INSERT INTO stale_event (id, kind, project, name, dataid) SELECT 0, 'upto', '', '', coalesce(max(id), 0) FROM history;
 
 -- What was published before is worked in as well, from the records of its runs.
 INSERT INTO stale_event (kind, project, name, dataid)
