@@ -64,6 +64,9 @@ def test_a_changed_input_is_said_listed_explained_and_healed(shop: Project) -> N
     why = shop.dataflow("why", "load", "1").stdout
     assert "stale (direct): daily/1 has other content now" in why
     assert "Next step: `dataflow resubmit load 1 --cascade`" in why
+    lineage = shop.dataflow("lineage", "full", "1").stdout
+    assert "stale because of what it was made from" in next(line for line in lineage.splitlines() if "full/1" in line)
+    assert lineage.count(", stale") == 2
     rows = json.loads(shop.dataflow("status", "READY", "--json").stdout)
     assert [(row["dataid"], row["stale"]) for row in rows] == [("1", "upstream"), ("2", None)]
     done = shop.dataflow("resubmit", "--stale")
