@@ -40,6 +40,7 @@ def filled(url: str, behind: int) -> LoopStore:
         with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection, connection:
             for sql in MADE["sqlite"]:
                 connection.execute(sql)
+            connection.execute("UPDATE stale_event SET dataid = (SELECT max(id) FROM history) WHERE id = 0")
     else:
         import psycopg
 
