@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from opendataflow.domain.chunk import ChunkKey
 from opendataflow.store.claims import LoopStore
+from opendataflow.store.rows import Row
 
 FILE = "verify"
 PAGE = 500
@@ -37,7 +38,7 @@ def page_versions(
     """The next READY chunks that have a fingerprint, by dataset and dataid."""
     start = {"after_project": after.project, "after_datasetid": after.datasetid, "after_dataid": after.dataid}
     wanted = {**start, "project": project, "datasetid": datasetid, "limit": limit}
-    return [Version(ChunkKey(*row[:3]), *row[3:]) for row in store.read("ready_page", wanted, file=FILE)]
+    return [_version(store, row) for row in store.read("ready_page", wanted, file=FILE)]
 
 
 def list_versions(store: LoopStore, *, project: str | None, datasetid: str | None) -> Iterator[Version]:
@@ -50,7 +51,12 @@ def list_versions(store: LoopStore, *, project: str | None, datasetid: str | Non
 
 def find_version(store: LoopStore, key: ChunkKey) -> Version | None:
     rows = store.read("ready_chunk", key._asdict(), file=FILE)
-    return Version(ChunkKey(*rows[0][:3]), *rows[0][3:]) if rows else None
+    return _version(store, rows[0]) if rows else None
+
+
+def _version(store: LoopStore, row: Row) -> Version:
+    project, datasetid, dataid, version, location, fingerprint = row
+    return Version(ChunkKey(project, datasetid, dataid), version, store.whole_location(project, location), fingerprint)
 
 
 def record_findings(store: LoopStore, findings: Iterable[tuple[Version, str | None]]) -> None:
