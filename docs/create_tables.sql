@@ -1863,6 +1863,18 @@ CREATE TABLE stream_version (
     PRIMARY KEY (project, jobid, runid)
 );
 
+-- What a batch of a stream from a Kafka topic holds: a range of offsets for each partition, also where it is empty.
+
+CREATE TABLE stream_topic_part (
+    project       text COLLATE "C" NOT NULL,
+    jobid         text COLLATE "C" NOT NULL,
+    dataid        text COLLATE "C" NOT NULL,
+    partition_no  int NOT NULL,
+    start_offset  bigint NOT NULL,
+    end_offset    bigint NOT NULL,           -- the one after its last record
+    PRIMARY KEY (project, jobid, dataid, partition_no)
+);
+
 -- Stale is visible: what each dataid of a job was made from, and where that is older than what there is now.
 
 -- What a run that published was made by: the digests of its code and of the checks of its outputs.
