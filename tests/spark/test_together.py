@@ -3,7 +3,8 @@
 import dataclasses
 import os
 import random
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from opendataflow.domain.checks.check import Check
+from opendataflow.spark.compared import compared
 from opendataflow.spark.pipeline import Task, read_codes
 from opendataflow.spark.spec import ChunkSpec, chunk_spec
 
@@ -238,7 +240,8 @@ DAY = (
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])  # as the process of a chunk has it
     (tmp_path / "pipelines" / "price").mkdir(parents=True)
     (tmp_path / "orders").mkdir()
     (tmp_path / "day.py").write_text(DAY)
@@ -275,16 +278,38 @@ def specs(home: Path, *, first: int, dataids: Iterable[str] = ORDERS, **changes:
 
 
 def produce(spark: SparkSession, wanted: list[ChunkSpec]) -> dict[str, dict[str, Any]]:
+    """As the runner has it done: together, one of them compared, and alone what must be."""
     told: list[str] = []
-    task = Task(spark, read_codes(wanted[0]), hear=lambda _spec, **fields: told.append(str(fields)))
+    codes = read_codes(wanted[0])
+
+    def hear(_spec: ChunkSpec, **fields: Any) -> None:
+        told.append(str(fields))
+
+    def alone(specs: Sequence[ChunkSpec], hear: Any) -> Iterator[tuple[ChunkSpec, dict[str, Any]]]:
+        return Task(spark, codes, hear=hear).run(specs)
+
+    together = Task(spark.newSession(), codes, hear=hear, group="the test's own")
+    results = {spec.runid: result for spec, result in (together.run(wanted) if len(wanted) > 1 else ())}
+    written = [spec for spec in wanted if "compare" in results.get(spec.runid, {})]
+    if written:
+        drawn = random.choice(written)  # noqa: S311
+        differs = compared(spark, drawn, results[drawn.runid], alone, hear=hear).get("differs")
+        if differs is not None:
+            told.append(differs)
+            results = {}
     found = {}
-    for spec, result in task.run(wanted):
+    for spec in wanted:
+        result = results.get(spec.runid, {"alone": "it differs"})
+        if "alone" in result:
+            told.append(str(result["alone"]))
+            ((_, result),) = alone([spec], hear)
         rows = None
         if result["error"] is None:
             rows = pyarrow.parquet.read_table(spec.destination.location).to_pylist()
             assert result["rows"] == len(rows)
         found[spec.dataid] = {**result, "data": rows, "told": told}
-    assert list((Path(wanted[0].home) / "out").glob("*/_together")) == []
+    for name in ("_together", "_alone"):
+        assert list((Path(wanted[0].home) / "out").glob(f"*/{name}")) == []
     return found
 
 

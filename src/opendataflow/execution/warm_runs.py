@@ -337,32 +337,3 @@ class WarmRuns:
         self._suspects |= {run.flight.claim.dataid for run in self._runs.values()}
         chunks = len(self._runs)
         return GivenBack(f"the Spark child {how} while it worked on {chunks} chunks; each is tried again alone")
-
-
-def drained(
-    runner: Runner, job: Job, tidy: Callable[[], Any], is_left: Callable[[], bool]
-) -> tuple[Take, list[Outcome]]:
-    """A `take` that claims whatever can be claimed, until the version is left; the list holds why it last could not."""
-    why: list[Outcome] = []
-
-    def take(limit: int, anew: bool) -> list[Taken]:
-        tidy()
-        if is_left():
-            told = "another version of its project is in place; nothing more was taken"
-            why[:] = [Outcome(0, "LEFT", job.jobid, None, told)]
-            return []
-        taken: list[Taken] = []
-        while len(taken) < limit:
-            try:
-                found = runner.take(job, None) if anew else runner.take_next(job)
-            except StoreUnavailable:
-                if not taken:
-                    raise
-                break
-            if isinstance(found, Outcome):
-                why[:] = [found]
-                break
-            taken.append(found)
-        return taken
-
-    return take, why

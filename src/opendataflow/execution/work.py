@@ -37,21 +37,32 @@ class Taken(NamedTuple):
 Step = dict[str, Any]  # a transformation as the child tells of it: position, name, status, output, …
 
 
+class Sharing(NamedTuple):
+    """Of work whose child may serve several runs at once."""
+
+    most: Callable[[], int]  # so many runs may share a child now; 1: each has its own
+    result: Callable[[Claim], dict[str, Any]]  # what the child wrote of the run
+    compare_argv: Callable[[Claim, Locations], list[str]]  # produce it alone, and compare it with what is written
+    refused: Callable[[list[Claim], str], None]  # chunks came out different than alone: never again with this code
+    in_vain: Callable[[], None]  # the code is not one whose runs can share a job
+
+
 class Forked(NamedTuple):
     """Of work whose child is a fork of a zygote: what it is given, and what it leaves beside the data."""
 
     program: str  # the zygote's
     settings: dict[str, Any]  # what the zygote prepares for it
-    argv: Callable[[Claim, Locations], list[str]]  # written down for this run
+    argv: Callable[[list[tuple[Claim, Locations]]], list[str]]  # written down for these runs
     begun: Callable[[list[Claim]], None]
     steps: Callable[[Claim, list[Step]], None]
     ended: Callable[[Claim, list[Step], Result], None]  # keep what is known of it, before its end is recorded
     given_back: Callable[[Claim], str | None]  # why it ended, where that says nothing about the run itself
     hand_backs: Callable[[Claim], int]  # how often in a row that was so just before
+    sharing: Sharing | None = None
 
 
 class Tasks(NamedTuple):
-    """How a child that stays is told what to do, and what it leaves beside the data."""
+    """How the child of a stream, which stays, is told what to do, and what it leaves beside the data."""
 
     write: Callable[[list[tuple[Claim, Locations]]], str]  # the line for it: these runs, as one task
     begun: Callable[[list[Claim]], None]

@@ -107,14 +107,14 @@ def run_job(
 
         outcomes = run_stream(session, cwd=cwd, drain=drain, wait_seconds=wait)
     else:
-        at_once = session.job.definition.get("at_once") if session.job.kind == "pipeline" and drain else None
-        if at_once is not None and int(str(at_once)) > 1:
+        definition = session.job.definition if session.job.kind == "pipeline" and drain else {}
+        slots = int(str(definition.get("at_once") or 1))
+        if slots > 1 or int(str(definition.get("chunks_per_job") or 1)) > 1:
             _close(session)
-            slots = int(str(at_once))
             return _drain_in_slots(
                 job, script_args or [], asked=asked or {}, slots=slots, grace=grace, wait=wait, as_json=as_json
             )
-        if session.job.kind == "pipeline" and not drain:
+        if session.job.kind == "pipeline":
             asked = {**(asked or {}), "chunks_per_job": 1}  # one chunk shares no Spark job
         work = session.get_work(script_args or [], asked=asked or {})
         if drain:
