@@ -292,7 +292,7 @@ def produce(spark: SparkSession, wanted: list[ChunkSpec]) -> dict[str, dict[str,
     results = {spec.runid: result for spec, result in (together.run(wanted) if len(wanted) > 1 else ())}
     written = [spec for spec in wanted if "compare" in results.get(spec.runid, {})]
     if written:
-        drawn = random.choice(written)  # noqa: S311
+        drawn = random.choice(written)
         differs = compared(spark, drawn, results[drawn.runid], alone, hear=hear).get("differs")
         if differs is not None:
             told.append(differs)

@@ -7,10 +7,10 @@ aggregate, a sort, a window needs a shuffle: such pipelines are produced chunk b
 chunks apart (variables of the run, actions inside a transformation, rows that depend on chance).
 
 Only pipelines whose author promises that they work row by row (`rowwise: true`) come here, and the promise is checked:
-no Spark job may run while the transformations do, in whatever thread; the plan may hold no subquery, cache, checkpoint
-or nested-loop join; and two chunks, drawn at random, must have the same plan when each is planned alone, with the same
-bytes of every Python function in it. A function may keep state while it sees the rows of a task: with one in the plan,
-every chunk must be one small file, which is one task when it is alone, too.
+no Spark job of theirs may run while the transformations do, in whatever thread; the plan may hold only what is known to
+look at one row (rowwise_plan.py); and two chunks, drawn at random, must have the same plan when each is planned alone,
+with the same bytes of every Python function in it. A function may keep state while it sees the rows of a task: with
+one in the plan, every chunk must be one small file, which is one task when it is alone, too.
 """
 
 import contextlib
@@ -34,6 +34,7 @@ from opendataflow.spark.files import Written, read_chunk
 from opendataflow.spark.files_local import data_files, fsync, option, sync
 from opendataflow.spark.files_write import check_writable, describe, one_file_options, save
 from opendataflow.spark.keeper_jvm import TAG
+from opendataflow.spark.rowwise_plan import NotRowwise, require_rowwise
 from opendataflow.spark.spec import ChunkSpec, Place
 from opendataflow.spark.steps import Steps, new_steps
 from opendataflow.spark.transformations import Code, apply, load_anew
@@ -147,14 +148,18 @@ class Together:
 
         Two: what the code makes of one file's name may be the same for all chunks and for the one that it came from.
         """
-        alone = []
-        for drawn in random.sample(self._specs, 2):
-            # What it prints is said when all are planned.
-            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-                alone.append(self._apply([drawn], new_steps([(code.name, code.digest) for code in self._codes])))
         df = self._apply(self._specs, steps)
-        if any(df.schema != one.schema or self._plan(df) != self._plan(one) for one in alone):
-            raise NotShared("what a transformation does depends on which files it is given")
+        try:
+            require_rowwise(df._jdf.queryExecution().analyzed(), self._reads_chunks)
+        except NotRowwise as why:
+            raise NotShared(str(why)) from why
+        plan = self._plan(df)
+        for drawn in random.sample(self._specs, 2):
+            # What it prints has been said.
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                alone = self._apply([drawn], new_steps([(code.name, code.digest) for code in self._codes]))
+            if alone.schema != df.schema or self._plan(alone) != plan:
+                raise NotShared("what a transformation does depends on which files it is given")
         return df
 
     def _plan(self, df: DataFrame) -> list[Any]:
@@ -187,10 +192,8 @@ class Together:
             name = leaf.getClass().getSimpleName()
             if name == "LocalRelation":
                 found.append(leaf.data())
-            elif name == "LogicalRelation" and leaf.relation().getClass().getSimpleName() == "HadoopFsRelation":
-                paths = leaf.relation().location().rootPaths()
-                if not any(_is_within(_path(path.toString()), self._roots) for path in _each(paths)):
-                    found.append(paths)
+            elif name == "LogicalRelation" and not self._reads_chunks(leaf.relation()):
+                found.append(leaf.relation().location().rootPaths())  # of files: others are refused
         return found
 
     def _apply(self, specs: Sequence[ChunkSpec], steps: Steps) -> DataFrame:
@@ -264,6 +267,12 @@ class Together:
             owners.append(owner)
         return owners
 
+    def _reads_chunks(self, relation: Any) -> bool:
+        """True for a relation of files, if the chunks' are among them."""
+        if relation.getClass().getSimpleName() != "HadoopFsRelation":
+            return False
+        return any(_is_within(_path(path.toString()), self._roots) for path in _each(relation.location().rootPaths()))
+
     def _find_scan(self, plan: Any) -> Any:
         """The one scan of the chunks' files, below operators that move no rows."""
         found: list[Any] = []
@@ -276,8 +285,7 @@ class Together:
             if is_broadcast and not children and name not in _ORIGINS:
                 raise NotShared(f"{node.nodeName()} does not show where its rows come from")
             if name == "FileSourceScanExec":
-                paths = _each(node.relation().location().rootPaths())
-                is_ours = any(_is_within(_path(path.toString()), self._roots) for path in paths)
+                is_ours = self._reads_chunks(node.relation())
                 if is_ours and is_broadcast:
                     raise NotShared("the chunk is joined with itself")
                 if is_ours or not is_broadcast:
