@@ -72,7 +72,7 @@ def tick(
             )
             work = session.get_work([])
             if work.forked is not None and work.forked.sharing is not None:
-                session.close_own_guard()
+                session.runner.close_forked_guard()
                 yield from _run_pipeline(signals, project, jobid, cwd=job.home, say=say)
                 continue
         except (ConfigurationError, SecretError) as error:
