@@ -30,6 +30,7 @@ from opendataflow.store.claims import LoopStore
 CHILD = "opendataflow.spark.child"  # of a stream; it stays
 PROGRAM = "opendataflow.spark.chunk"
 LEFTOVER_SECONDS = 86_400.0  # files of runs that nobody ended here are older than any live one by then
+_told: set[Job] = set()  # whose `chunks_per_job` is ignored, which this process has said
 CODE_SECONDS = 1.0  # between two looks whether code whose chunks share no job has changed
 VERSION_SECONDS = 60.0  # the hash of each transformation is exact at any time
 
@@ -65,7 +66,7 @@ class _Pipeline:
         (self._output,) = job.outputs
         self._writes_table = find_table(self._output.dataset) is not None
         self._unshared: str | None = None  # the digest of code whose chunks are not to share a job
-        self._looked_at = 0.0
+        self._looked_at = float("-inf")
         self._chunks_per_task: int | None = None
         self._version: dict[str, Any] = {}
         self._version_at = float("-inf")
@@ -106,6 +107,9 @@ class _Pipeline:
             return 1
         if self._job.definition.get("rowwise") or self._is_pandas():  # in pandas, each chunk is a process of its own
             return wanted
+        if self._job in _told:
+            return 1
+        _told.add(self._job)
         self._say(
             f"{self._job.jobid}: chunks_per_job is ignored, and the chunks run one by one: it needs `rowwise: true`, "
             "the promise that every output row comes from one input row of the same chunk"
@@ -208,13 +212,22 @@ class _Pipeline:
     # Whether runs share a child -----------------------------------------------------------------------------------
     def _most(self) -> int:
         """As many as the pipeline says, unless its code, as it is now, was found to be none to be shared."""
-        if self._unshared is not None and time.monotonic() - self._looked_at > CODE_SECONDS:
+        if time.monotonic() - self._looked_at > CODE_SECONDS:
             self._looked_at = time.monotonic()
-            self._unshared = self._unshared if self._unshared == code_digest(self._job.home) else None
+            from opendataflow.store.reports.pipelines import find_unshared
+
+            noted = find_unshared(self._store, self._job.project, self._job.jobid)
+            unshared = {self._unshared, noted[0] if noted else None} - {None}
+            digest = code_digest(self._job.home) if unshared else None
+            self._unshared = digest if digest in unshared else None
         return 1 if self._unshared is not None else self.chunks_per_task()
 
-    def _refused(self, _claims: list[Claim], _why: str) -> None:
+    def _refused(self, drawn: Claim, why: str) -> None:
+        from opendataflow.store.reports.pipelines import record_unshared
+
         self._in_vain()
+        with contextlib.suppress(StoreUnavailable):  # this process knows it all the same
+            record_unshared(self._store, drawn, digest=self._unshared or "", reason=self._hidden(why))
 
     def _in_vain(self) -> None:
         self._unshared, self._looked_at = code_digest(self._job.home), time.monotonic()

@@ -123,9 +123,10 @@ class SharedRuns:
         differs = self._sharing.result(drawn.claim).get("differs")
         if differs is None:
             return self._over([(one, end) for one in written])
-        told = f"produced alone, {drawn.claim.dataid} differs from what it was in a job of {len(written)}: {differs}"
+        job = f"a Spark job of {len(written)} chunks"
+        told = f"{drawn.claim.dataid}, produced alone, differs from what {job} made of it: {differs}"
         self._say(f"{self._job}: {told}; nothing of that job is published, and all are produced alone")
-        self._sharing.refused([drawn.claim, *(one.claim for one in written if one is not drawn)], told)
+        self._sharing.refused(drawn.claim, told)
         return []
 
     def _blameless(self, end: ChildEnd) -> Ends:

@@ -43,7 +43,7 @@ class Sharing(NamedTuple):
     most: Callable[[], int]  # so many runs may share a child now; 1: each has its own
     result: Callable[[Claim], dict[str, Any]]  # what the child wrote of the run
     compare_argv: Callable[[Claim, Locations], list[str]]  # produce it alone, and compare it with what is written
-    refused: Callable[[list[Claim], str], None]  # chunks came out different than alone: never again with this code
+    refused: Callable[[Claim, str], None]  # alone, it came out different: never again with this code
     in_vain: Callable[[], None]  # the code is not one whose runs can share a job
 
 

@@ -203,6 +203,8 @@ def why(
     put(f"{job}/{dataid} is {told['status']}" + (f", {told['detail']}" if told["detail"] else ""))
     if told["schedule"]:
         put(f"schedule: {told['schedule']}")
+    if told["sharing"]:
+        put(f"sharing: {told['sharing']}")
     put_table(
         told["asked"],
         ("question", "answer", "evidence"),
