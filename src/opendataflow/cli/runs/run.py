@@ -11,7 +11,10 @@ from opendataflow.cli.render import put, put_now, say
 from opendataflow.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from opendataflow.execution.session import Session
+    from opendataflow.execution.work import Outcome
 
 SPARK_END_SECONDS = 10.0  # for a warm Spark child to clean up after itself
 
@@ -112,8 +115,9 @@ def run_job(
         if slots > 1 or int(str(definition.get("chunks_per_job") or 1)) > 1:
             _close(session)
             return _drain_in_slots(
-                job, script_args or [], asked=asked or {}, slots=slots, grace=grace, wait=wait, as_json=as_json
-            )
+                job, script_args or [], asked=asked or {}, slots=slots, grace=grace, wait=wait, as_json=as_json,
+                each=tell if slots == 1 else None,
+            )  # fmt: skip
         if session.job.kind == "pipeline":
             asked = {**(asked or {}), "chunks_per_job": 1}  # one chunk shares no Spark job
         work = session.get_work(script_args or [], asked=asked or {})
@@ -177,16 +181,18 @@ def _run_sample(job: str, file: str, *, dry_run: bool, grace: float, as_json: bo
 
 
 def _drain_in_slots(
-    job: str, args: list[str], *, asked: dict[str, Any], slots: int, grace: float, wait: float, as_json: bool
-) -> int:
-    """The loop of a worker, for one job."""
+    job: str, args: list[str], *, asked: dict[str, Any], slots: int, grace: float, wait: float, as_json: bool,
+    each: "Callable[[Outcome], None] | None" = None,
+) -> int:  # fmt: skip
+    """The loop of a worker, for one job. With `each`, that is all that shows a run."""
     from opendataflow.cli.workers.worker import start_guards, work
 
     guards, signals = start_guards(slots, grace)
     from opendataflow.cli.opened import address
-    from opendataflow.cli.workers.view import new_view
+    from opendataflow.cli.workers.view import Runs, new_view
     from opendataflow.scheduling.worker import Asked
 
     found = address()
     wanted = Asked(jobs=(job,), once=True, wait_seconds=wait, args=tuple(args), cwd=os.getcwd(), of_pipelines=asked)
-    return work(guards, signals, found, wanted, new_view(found, as_json=as_json, jobs=(job,)))
+    view = new_view(found, as_json=as_json, jobs=(job,)) if each is None else Runs(each)
+    return work(guards, signals, found, wanted, view)
