@@ -28,6 +28,7 @@ TABLES = (
     "worker", "stream", "stream_batch", "stream_failed", "account", "web_session", "login_link", "login_failure",
     "login_device", "api_token", "web_action", "git_project", "git_version", "git_task", "run_version", "schedule",
     "source_binding", "source_test", "abort_request", "request", "alert_watch", "alert_pace", "alert_message", "alert",
+    "unshared",
 )  # fmt: skip
 
 

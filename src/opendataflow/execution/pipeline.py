@@ -30,7 +30,7 @@ from opendataflow.store.claims import LoopStore
 CHILD = "opendataflow.spark.child"  # of a stream; it stays
 PROGRAM = "opendataflow.spark.chunk"
 LEFTOVER_SECONDS = 86_400.0  # files of runs that nobody ended here are older than any live one by then
-_told: set[Job] = set()  # whose `chunks_per_job` is ignored, which this process has said
+_told: set[tuple[str, str]] = set()  # whose `chunks_per_job` is ignored, which this process has said
 CODE_SECONDS = 1.0  # between two looks whether code whose chunks share no job has changed
 VERSION_SECONDS = 60.0  # the hash of each transformation is exact at any time
 
@@ -107,9 +107,10 @@ class _Pipeline:
             return 1
         if self._job.definition.get("rowwise") or self._is_pandas():  # in pandas, each chunk is a process of its own
             return wanted
-        if self._job in _told:
+        told = self._job.project, self._job.jobid
+        if told in _told:
             return 1
-        _told.add(self._job)
+        _told.add(told)
         self._say(
             f"{self._job.jobid}: chunks_per_job is ignored, and the chunks run one by one: it needs `rowwise: true`, "
             "the promise that every output row comes from one input row of the same chunk"
