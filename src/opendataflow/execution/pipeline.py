@@ -5,7 +5,6 @@ import errno
 import itertools
 import json
 import os
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -21,13 +20,12 @@ from opendataflow.errors import ConfigurationError, StoreUnavailable
 from opendataflow.execution.environment import dataids_of, run_environment
 from opendataflow.execution.export import show
 from opendataflow.execution.log import MASK, find_spellings
-from opendataflow.execution.work import Forked, Locations, Sharing, Step, Tasks, Work
+from opendataflow.execution.work import Forked, Locations, Sharing, Step, Work
 from opendataflow.extras import require
 from opendataflow.private_files import make_folder
 from opendataflow.project.code_digest import code_digest
 from opendataflow.store.claims import LoopStore
 
-CHILD = "opendataflow.spark.child"  # of a stream; it stays
 PROGRAM = "opendataflow.spark.chunk"
 LEFTOVER_SECONDS = 86_400.0  # files of runs that nobody ended here are older than any live one by then
 _told: set[tuple[str, str]] = set()  # whose `chunks_per_job` is ignored, which this process has said
@@ -88,11 +86,7 @@ class _Pipeline:
             self._count_hand_backs,
             sharing,
         )
-        return Work(self.argv, self.manifests, self.reason, self.published, forked=forked)
-
-    def tasks(self) -> Tasks:
-        """For the child of a stream."""
-        return Tasks(self._write, self._begun, self._keep_steps, self._ended)
+        return Work(list, self.manifests, self.reason, self.published, forked=forked)
 
     def chunks_per_task(self) -> int:
         """How many runs may share a Spark job."""
@@ -134,11 +128,6 @@ class _Pipeline:
     def _setting(self, name: str) -> Any:
         asked = self._asked.get(name)
         return self._job.definition.get(name) if asked is None else asked
-
-    @staticmethod
-    def argv() -> list[str]:
-        # -P: what lies in the caller's folder must not stand in for a library of the same name.
-        return [sys.executable, "-P", "-m", CHILD]
 
     # What the child is told -------------------------------------------------------------------------------------
     def _write(self, runs: list[tuple[Claim, Locations]], **more: Any) -> str:

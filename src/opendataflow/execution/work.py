@@ -59,26 +59,16 @@ class Forked(NamedTuple):
     given_back: Callable[[Claim], str | None]  # why it ended, where that says nothing about the run itself
     hand_backs: Callable[[Claim], int]  # how often in a row that was so just before
     sharing: Sharing | None = None
-
-
-class Tasks(NamedTuple):
-    """How the child of a stream, which stays, is told what to do, and what it leaves beside the data."""
-
-    write: Callable[[list[tuple[Claim, Locations]]], str]  # the line for it: these runs, as one task
-    begun: Callable[[list[Claim]], None]
-    steps: Callable[[Claim, list[Step]], None]
-    ended: Callable[[Claim, list[Step], Result], None]  # keep what is known of it, before its end is recorded
-    per_task: int = 1
+    stays: bool = False  # the child serves the next run, too: each is a line of its standard input
 
 
 class Work(NamedTuple):
-    """What a job's child is, and what it made. With `tasks`, the child stays for many runs; `forked`, it is a fork."""
+    """What a job's child is, and what it made. With `forked`, it is a fork."""
 
-    argv: Callable[[], list[str]]
+    argv: Callable[[], list[str]]  # of a fork: none
     manifests: Callable[[Claim, Locations], tuple[tuple[str, str, Manifest], ...]]
     reason: Callable[[Claim], str] | None = None  # why it exited other than 0, where the child can tell
     published: Callable[[Claim, Locations], None] | None = None  # after the store says so: for people's eyes only
-    tasks: Tasks | None = None
     forked: Forked | None = None
 
 
