@@ -26,6 +26,7 @@ from opendataflow.scheduling.fair_queue import Key, Lane, Lanes, Share
 from opendataflow.scheduling.maintenance import Upkeep
 from opendataflow.scheduling.pipeline_processes import Sparks
 from opendataflow.scheduling.report import Codes
+from opendataflow.scheduling.verifier import Verifier
 from opendataflow.scheduling.worker_loop import SlotsLoop
 from opendataflow.scheduling.worker_slot import Slot
 from opendataflow.store import open_store
@@ -89,11 +90,13 @@ class Worker:
             ended=self._ended,
         )  # fmt: skip
         self._exporter = Exporter(self._open_store, say=view.say)
+        self._verifier = Verifier(self._open_store, address.project, say=view.say)
         self._upkeep = Upkeep(store, address, only=self._is_mine, say=view.say)
         self._alerts = Watch(self._open_store, address, say=view.say)
         self._jobs: dict[Key, Job] = {}
         self._brakes: dict[Key, Brake] = {}
         self._not_started: dict[Key, Outcome] = {}
+        self._said: dict[Key, Outcome] = {}  # of those, what was said already
         self._next_beat = 0.0
         self._beaten_at = 0.0
         self._is_idle = False
@@ -125,6 +128,8 @@ class Worker:
         self._take_jobs()
         register_worker(self._store, self._runner.owner, slots=len(self._loop.slots), jobs=self._asked.jobs)
         self._store.has_news()  # from now on
+        if not self._asked.once:
+            self._verifier.start()
         give_up = time.monotonic() + self._asked.wait_seconds
         ran = 0
         while True:
@@ -201,6 +206,7 @@ class Worker:
         """Leave nothing behind."""
         self._sparks.close()
         self._exporter.close()
+        self._verifier.close()
         self._alerts.close()
         self._auditor.close()
         try:
@@ -289,7 +295,8 @@ class Worker:
             self._loop.wait(min(give_up, time.monotonic() + 0.2))
             self._wake()
             return False
-        self.last = found
+        said = list(self._not_started.values())
+        self.last = [one for one in found if one not in said]
         for why in found:
             self._codes.add(why)
         return True
@@ -306,7 +313,7 @@ class Worker:
     # The jobs ---------------------------------------------------------------------------------------------------
     def _take_jobs(self) -> None:
         """A lane for every script and pipeline, in the order producers first; those that cannot be run are told."""
-        self._not_started = {}
+        self._said, self._not_started = self._not_started, {}
         lanes, beside = [], []
         for job in self._upkeep.jobs:
             lane = None if find_settings(job) or find_sealed_stream(job) else self._lane(job)
@@ -347,7 +354,8 @@ class Worker:
         except (ConfigurationError, SecretError) as error:
             outcome = Outcome(error.exit_code, "NOT_STARTED", job.jobid, None, str(error))
             self._not_started[job[:2]] = outcome
-            self._view.ended(job[:2], outcome)
+            if self._said.get(job[:2]) != outcome:
+                self._view.ended(job[:2], outcome)
             return None
         return lane
 

@@ -64,7 +64,7 @@ class Slot:
     def hold(self, lane: Lane, taken: Sequence[Taken]) -> None:
         """These claims are this slot's from now on."""
         self.lane, self._owner = lane, self.runner.owner
-        self.flights = [self.runner.begin(lane.job, one, lane.passwords) for one in taken]
+        self.flights = [self.runner.begin(lane.job, lane.work, one, lane.passwords) for one in taken]
         self._runs = SharedRuns(lane.work.forked, self.flights, say=self.runner.say)
 
     def go_on(self) -> Ends:
@@ -128,7 +128,7 @@ class Slot:
     def audited(self, flight: Flight, end: ChildEnd) -> Ended:
         """Look at what the run made, and let it go."""
         lane, _ = self._both()
-        return self.close(flight, end, audit(lane.job, lane.work, flight.claim, end, flight.locations))
+        return self.close(flight, end, audit(lane.job, lane.work, flight, end))
 
     def close(self, flight: Flight, end: ChildEnd, result: Result) -> Ended:
         """The run is over; with the last one the slot is free."""
