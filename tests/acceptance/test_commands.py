@@ -265,7 +265,7 @@ def test_why_names_the_blocker_and_the_next_step_until_all_is_done(project: Proj
     told = why()
     assert "work/1 is FAILED, it exited 5" in told
     assert "no space left" in told
-    assert "Next step: mend the cause, then `dataflow resubmit work 1`" in told
+    assert "Next step: fix the cause, then `dataflow resubmit work 1`" in told
     (project.folder / "mended").touch()
     resubmitted = project.dataflow("resubmit", "work", "1")
     assert "work/1: FAILED → RESUBMIT" in resubmitted.stderr
@@ -408,7 +408,7 @@ def refusing(tmp_path_factory: pytest.TempPathFactory) -> Project:
         (["--drain", "--dataid", "1", "jobs/work.sh"], "leave out --dataid"),
         (["--dataid", "", "jobs/work.sh"], "is not a dataid"),
         (["jobs/absent.sh"], "there is no script jobs/absent.sh"),
-        (["work"], "there is no script work; a job that is registered is run by its name with `dataflow run work`"),
+        (["work"], "there is no script work; the job work is `RunJob jobs/work.sh`, or `dataflow run work`"),
         (["--wait", "nan", "jobs/work.sh"], "not a number of seconds"),
     ],
 )

@@ -1,6 +1,8 @@
 """A dataset: named data with its connection, location template, format and partition scheme."""
 
-from typing import NamedTuple
+import functools
+import json
+from typing import Any, NamedTuple
 
 from opendataflow.domain.partitions.scheme import is_file_name, why_no_dataid
 from opendataflow.errors import UsageError
@@ -26,6 +28,11 @@ class Dataset(NamedTuple):
     definition: str | None = None  # JSON: schema, options, checks
     clock: str | None = None  # the clock whose slots are its chunks
 
+    def declares(self, *keys: str) -> bool:
+        """True when its definition says something under one of these keys; a column of that name is another thing."""
+        text = self.definition or ""
+        return any(f'"{key}"' in text and bool(_read_definition(text).get(key)) for key in keys)
+
     @property
     def has_own_runs(self) -> bool:
         """True when each run writes to a directory of its own and publishing points the chunk at it."""
@@ -40,6 +47,11 @@ class Dataset(NamedTuple):
     def is_export(self) -> bool:
         """True when a pipeline's chunks are shown together in one file."""
         return self.is_one_file and self.has_own_runs
+
+
+@functools.lru_cache(maxsize=1024)
+def _read_definition(definition: str) -> dict[str, Any]:
+    return dict(json.loads(definition))
 
 
 def variable_prefix(datasetid: str) -> str:

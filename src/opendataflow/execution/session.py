@@ -10,6 +10,7 @@ from opendataflow.arrivals.due import make_due
 from opendataflow.domain.job import Job
 from opendataflow.errors import ConfigurationError, UsageError
 from opendataflow.execution.deployed_version import is_left
+from opendataflow.execution.drain import DrainWaits
 from opendataflow.execution.environment import find_passwords
 from opendataflow.execution.guard import Guard
 from opendataflow.execution.recover import recover_lost_runs, report_kept
@@ -126,8 +127,14 @@ class Session:
 
         fold_if_due(self.store)
 
-    def run(self, work: Work, *, dataid: str | None, wait_seconds: float, cwd: str, go_on: bool = False) -> Outcome:
-        """One run; while nothing is claimable, wait for up to so many seconds."""
+    def run(
+        self, work: Work, *, dataid: str | None, wait_seconds: float, cwd: str, waits: DrainWaits | None = None
+    ) -> Outcome:
+        """One run; while nothing is claimable, wait for up to so many seconds.
+
+        With `waits`, it is one of a drain: it also waits for what a drain waits for by itself.
+        """
+        go_on = waits is not None
         give_up = time.monotonic() + wait_seconds
         pause = 0.1
         while True:
@@ -138,16 +145,24 @@ class Session:
             outcome = taken if isinstance(taken, Outcome) else self.run_claimed(work, taken, cwd=cwd, go_on=go_on)
             if outcome.runid is not None and outcome.runid % FOLD_EVERY == 0:
                 self._fold()
-            can_wait = outcome.runid is None and 10 <= outcome.exit_code <= 14
+            must_wait = outcome.runid is None and waits is not None and not self.is_left() and waits.must_wait(self.job)
+            can_wait = must_wait or (wait_seconds and self._comes_later(outcome))
             number = self.signals.asked
-            if can_wait and wait_seconds and number is not None:
+            if can_wait and number is not None:
                 return outcome._replace(exit_code=128 + number, message=f"stopped waiting: signal {number}")
-            if not can_wait or time.monotonic() + pause > give_up:
+            if not can_wait or (not must_wait and time.monotonic() + pause > give_up):
                 if self.job.kind == "pipeline" and not go_on:
                     self._show_together()
                 return outcome
             select.select([self.signals.wake_fd], [], [], pause)  # a signal ends the pause
             pause = min(pause * 1.5, 2.0)
+
+    def _comes_later(self, outcome: Outcome) -> bool:
+        """True when what could not be claimed may be claimable after a while."""
+        if outcome.runid is not None:
+            return False
+        is_retried = outcome.status == "FAILED" and self.store.has_retry(self.job, outcome.dataid)
+        return is_retried or 10 <= outcome.exit_code <= 14
 
     def run_claimed(self, work: Work, taken: Taken, *, cwd: str, go_on: bool = False) -> Outcome:
         """Run what was claimed, to its recorded end: on a child of its own, or on the one that stays."""
@@ -165,8 +180,10 @@ class Session:
             yield from self._drain_warm(work, wait_seconds=wait_seconds, cwd=cwd)
             self._show_together()
             return
+        waits = DrainWaits(self.store, say=self.say)
         while True:
-            outcome = self.run(work, dataid=None, wait_seconds=wait_seconds, cwd=cwd, go_on=True)
+            outcome = self.run(work, dataid=None, wait_seconds=wait_seconds, cwd=cwd, waits=waits)
+            waits.ran(self.job, outcome)
             yield outcome
             stopped = outcome.exit_code in (5, 75) or self.signals.asked is not None or self.runner.guard.is_gone
             stopped = stopped or self.is_left()
@@ -193,11 +210,13 @@ class Session:
 
         warm = WarmRuns(self.runner, self.job, work, cwd=cwd, passwords=self.passwords)
         take, why = drained(self.runner, self.job, self.tidy, self.is_left)
+        waits = DrainWaits(self.store, say=self.say)
         give_up = time.monotonic() + wait_seconds
         pause = 0.1
         while True:
             why.clear()
             for outcome in warm.run(take):
+                waits.ran(self.job, outcome)
                 yield outcome
                 give_up, pause = time.monotonic() + wait_seconds, 0.1
             number = self.signals.asked
@@ -206,8 +225,8 @@ class Session:
                 yield Outcome(128 + number, "STOPPED", self.job.jobid, None, told)
             if warm.has_stopped or not why:
                 return
-            can_wait = 10 <= why[0].exit_code <= 14
-            if not can_wait or time.monotonic() + pause > give_up:
+            must_wait = waits.must_wait(self.job)
+            if not must_wait and (not self._comes_later(why[0]) or time.monotonic() + pause > give_up):
                 yield why[0]
                 return
             select.select([self.signals.wake_fd], [], [], pause)  # a signal ends the pause
@@ -215,15 +234,18 @@ class Session:
 
 
 def _reads_tables(job: Job) -> bool:
-    return any('"url' in (link.dataset.definition or "") for link in job.inputs)
+    return any(link.dataset.declares("url", "url_env") for link in job.inputs)
+
+
+class ScriptMissing(ConfigurationError):
+    """There is no file of that name."""
 
 
 def get_script(path: str) -> str:
     """The script's absolute path, or raise ConfigurationError: before the claim, so that nothing is taken in vain."""
     script = os.path.abspath(path)
     if not os.path.isfile(script):
-        hint = "" if os.sep in path else f"; a job that is registered is run by its name with `dataflow run {path}`"
-        raise ConfigurationError(f"there is no script {path}{hint}")
+        raise ScriptMissing(f"there is no script {path}")
     if not os.access(script, os.X_OK):
         raise ConfigurationError(f"the script {path} is not executable; run `chmod +x {path}`")
     return script

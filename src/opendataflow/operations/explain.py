@@ -24,6 +24,7 @@ def explain(store: LoopStore, job: Job, dataid: str) -> dict[str, Any]:
     runs = runs_of(store, job.project, job.jobid, dataid)
     for run in runs:
         run["seconds"] = _seconds(run["claimed_at"], run["ended_at"])
+    history = history_of(store, job.project, "job", job.jobid, dataid)
     waits = candidate.status in (JobStatus.PENDING, JobStatus.RESUBMIT, JobStatus.HOLD)
     verdict = prepare(job, candidate)
     if waits or not runs:
@@ -37,19 +38,21 @@ def explain(store: LoopStore, job: Job, dataid: str) -> dict[str, Any]:
         "jobid": job.jobid,
         "dataid": dataid,
         "status": str(candidate.status),
-        "detail": _detail(candidate, row, runs),
+        "detail": _detail(candidate, row, runs, history),
         "schedule": _schedule(store, job),
         "asked": asked,
         "answers": answers,
         "last_refusal": json.loads(row["refusal"]) if row["refusal"] else None,
         "runs": [{key: run[key] for key in run if key not in ("answers", "log_tail")} for run in runs],
-        "history": history_of(store, job.project, "job", job.jobid, dataid),
+        "history": history,
         "log_tail": runs[0]["log_tail"] if runs and runs[0]["status"] in ("FAILED", "RESUBMIT", "LOST") else "",
         "fix": _fix(job, candidate, verdict if waits else None),
     }
 
 
-def _detail(candidate: Candidate, row: dict[str, Any], runs: list[dict[str, Any]]) -> str:
+def _detail(
+    candidate: Candidate, row: dict[str, Any], runs: list[dict[str, Any]], history: list[dict[str, Any]]
+) -> str:
     if candidate.status is JobStatus.RUNNING:
         again = "; RESUBMIT was set, so it runs again afterwards" if row["again"] else ""
         return f"by {candidate.owner}, lease until {candidate.lease_until}{again}"
@@ -57,6 +60,9 @@ def _detail(candidate: Candidate, row: dict[str, Any], runs: list[dict[str, Any]
         return f"parked until {candidate.parked_until}"
     if candidate.status is JobStatus.FAILED and runs:
         return str(runs[0]["message"])
+    held_by = [change["actor"] for change in history if change["new_status"] == JobStatus.HOLD]
+    if candidate.status is JobStatus.HOLD and held_by:
+        return f"by {held_by[-1]}, since {row['modified']}"
     return f"since {row['modified']}"
 
 
@@ -72,7 +78,7 @@ def _schedule(store: LoopStore, job: Job) -> str:
 def _fix(job: Job, candidate: Candidate, verdict: Verdict | None) -> str:
     jobid, dataid = job.jobid, candidate.dataid
     if candidate.status is JobStatus.FAILED:
-        return f"mend the cause, then `dataflow resubmit {jobid} {dataid}`"
+        return f"fix the cause, then `dataflow resubmit {jobid} {dataid}`"
     if verdict is None:
         return ""
     refusal = verdict.refusal

@@ -9,6 +9,7 @@ from opendataflow.alerts.watch import Watch, tells_somebody
 from opendataflow.domain.job import Job
 from opendataflow.domain.streams import find_sealed_stream, find_settings
 from opendataflow.errors import ConfigurationError, JobFailed, SecretError, StoreUnavailable
+from opendataflow.execution.drain import DrainWaits
 from opendataflow.execution.environment import find_passwords
 from opendataflow.execution.guard import Guard
 from opendataflow.execution.processes import start_time
@@ -103,6 +104,7 @@ class Worker:
         self._told = 0  # how often the pipelines got our signal
         self._ran = 0
         self._codes = Codes(drain=True)
+        self._waits = DrainWaits(store, say=view.say)  # with `once`
         self.last: list[Outcome] = []  # with `once`: why nothing more can run, job by job
 
     # Its parts --------------------------------------------------------------------------------------------------
@@ -277,18 +279,25 @@ class Worker:
                     self._wake()
                     return False
                 found.append(why)
+            must_wait = [job for job in self._upkeep.jobs if self._waits.must_wait(job)]
+            may_wait = time.monotonic() < give_up and self._comes_later(found)
         except StoreUnavailable as error:
             self._loop.is_away(error)
             return False
-        waits = any(10 <= one.exit_code <= 14 for one in found)
-        if waits and time.monotonic() < give_up:
-            self._loop.wait(min(give_up, time.monotonic() + 0.2))
+        if must_wait or may_wait:
+            self._loop.wait(time.monotonic() + 0.2)
             self._wake()
             return False
         self.last = found
         for why in found:
             self._codes.add(why)
         return True
+
+    def _comes_later(self, found: Sequence[Outcome]) -> bool:
+        retried = (job for job, why in zip(self._upkeep.jobs, found, strict=True) if why.status == "FAILED")
+        return any(10 <= one.exit_code <= 14 for one in found) or any(
+            self._store.has_retry(job, None) for job in retried
+        )
 
     def _obstacle(self, job: Job) -> Outcome | None:
         lane = self._lanes.find(job[:2])
@@ -376,10 +385,12 @@ class Worker:
     def _ended(self, key: Key, outcome: Outcome) -> None:
         self._ran += outcome.runid is not None
         self._codes.add(outcome)
+        if (job := self._jobs.get(key)) is not None:
+            self._waits.ran(job, outcome)
         self._handed_back |= outcome.status == "RESUBMIT" and self._loop.is_stopping
         self._view.ended(key, outcome)
         self._sparks.wake()
-        if outcome.status == "COMPLETE" and (job := self._jobs.get(key)) is not None:
+        if outcome.status == "COMPLETE" and job is not None:
             self._exporter.published(job)
         brake, failed = self._brakes.get(key), _has_failed(outcome)
         if brake is not None and failed is not None and brake.note(failed=failed, seconds=outcome.seconds):

@@ -1,6 +1,5 @@
 """Chunks that come from outside: found by a scan, or declared by hand."""
 
-import json
 import os
 import time
 from collections.abc import Iterable, Sequence
@@ -156,7 +155,7 @@ def ready(
     Examples: dataflow ready orders 2025-11-12;  dataflow ready orders 2025-11-01..2025-11-30;
     dataflow ready orders 2025-11-12 --location data/late/orders.csv
     """
-    from opendataflow.domain.partitions.scheme import check_dataid
+    from opendataflow.domain.partitions.scheme import check_dataid, expand_ranges
     from opendataflow.execution.processes import host_identity
     from opendataflow.execution.recover import recover_lost_runs
     from opendataflow.store.registry import assert_ready, get_dataset
@@ -165,7 +164,7 @@ def ready(
     found = address()
     store = opened(found)
     declared, root = get_dataset(store, dataset, project=found.project)
-    dataids = [dataid for one in dataids for dataid in _range(declared, one)]
+    dataids = expand_ranges(declared.datasetid, declared.partitions, dataids)
     if location is not None and len(dataids) > 1:
         raise UsageError("--location is the place of one chunk; give one dataid with it")
     for dataid in dataids:
@@ -180,20 +179,6 @@ def ready(
         record_findings(store, declared, dataid, None, findings)
         where = f", {manifest.bytes} bytes at {manifest.location}" if manifest.location else ""
         say(f"{dataset}/{dataid} is READY (was {before}){where}")
-
-
-def _range(declared: "Dataset", dataid: str) -> tuple[str, ...]:
-    """The dataids from A to B of `A..B`, or the one that it is."""
-    from opendataflow.domain.partitions.scheme import dataids_between, is_dataid
-
-    first, dots, last = dataid.partition("..")
-    scheme = json.loads(declared.partitions) if declared.partitions else None
-    if not dots or (scheme is not None and is_dataid(scheme, dataid)):
-        return (dataid,)
-    found = dataids_between(first, last, scheme)
-    if not found:
-        raise UsageError(f"{dataid!r} is no range of {declared.datasetid}: no dataids run from the one to the other")
-    return found
 
 
 def _arrived(declared: "Dataset", dataid: str, root: str, location: str | None, environment: str) -> "Manifest":

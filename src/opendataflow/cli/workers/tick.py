@@ -58,11 +58,12 @@ def tick(
             say(f"{number_of(len(able), 'dataid')} could run now")
         return 0
     signals = Signals()
-    code = ran = failed = 0
+    code = ran = failed = not_started = 0
     for outcome in run_tick(guard, signals, found, store, say=say, out_fd=2 if as_json else 1):
         ran += outcome.runid is not None
         if outcome.exit_code and outcome.exit_code != 5:
-            failed += 1
+            failed += outcome.runid is not None
+            not_started += outcome.runid is None
             code = code or outcome.exit_code
         if as_json:
             fields = outcome._asdict()
@@ -78,5 +79,6 @@ def tick(
         return 128 + signals.received
     if not as_json:
         failures = f"{failed} of them failed; see `dataflow why`" if failed else "none failed"
-        say(f"{number_of(ran, 'run')}, {failures}")
+        missing = f"; {number_of(not_started, 'job')} could not be started" if not_started else ""
+        say(f"{number_of(ran, 'run')}, {failures}{missing}")
     return code

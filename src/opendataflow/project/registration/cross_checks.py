@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from opendataflow.domain.dataset import Dataset, is_below
 from opendataflow.domain.partitions.maps import check_map
 from opendataflow.domain.partitions.places import find_overlap
-from opendataflow.domain.partitions.scheme import kind
+from opendataflow.domain.partitions.scheme import kind, kind_of
 from opendataflow.domain.registration import JobSpec, LinkSpec
 from opendataflow.errors import UsageError
 from opendataflow.project.problems import Problems
@@ -196,7 +196,7 @@ def _why_no_place(datasetid: str, dataset: Dataset, producer: dict[str, JobSpec]
     is_source = producer is not None and datasetid not in producer
     if is_source and dataset.has_own_runs and dataset.partitions is not None:
         return "is partitioned, so its path needs a {dataid}"
-    if "{dataid}" in dataset.location and '"values"' in (dataset.partitions or ""):
+    if "{dataid}" in dataset.location and dataset.partitions is not None and kind_of(dataset.partitions) == "values":
         values = json.loads(dataset.partitions or "")["values"]
         wrong = next((one for one in values if "/" in one or one in (".", "..")), None)
         if wrong is not None:

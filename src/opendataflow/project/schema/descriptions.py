@@ -139,6 +139,7 @@ KEYS: dict[str, dict[str, str]] = {
         "script": "what runs, from the project's folder; its name without the extension is the job's",
         "inputs": "datasets, clocks (today, hourly, every 30m, cron 0 3 * * *), or name: {map: …}",
         "outputs": "datasets that it makes; each dataset has one producer",
+        "args": "arguments of the script, before those of the command line; never through a shell",
         "env": "variables for the script",
         **_RUNNABLE,
     },
