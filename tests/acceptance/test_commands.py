@@ -429,7 +429,7 @@ def test_bad_arguments_exit_2_with_a_helpful_text(refusing: Project, argv: list[
         (["run", "work", "--drain", "--dataid", "1"], "leave out --dataid"),
         (["ready", "nothing", "1"], "dataset 'nothing' is not registered"),
         (["ready", "out", "x"], "'x' is not a dataid of out"),
-        (["ready", "out", "3..1"], "'3..1' is no range of out"),
+        (["ready", "out", "3..1"], "'3' is not a dataid of out"),
         (["ready", "work", "1"], "dataset 'work' is not registered; it is a job, and makes 'out'"),
         (["preview", "work"], "dataset 'work' is not registered; it is a job, and makes 'out'"),
         (["checks", "work"], "dataset 'work' is not registered; it is a job, and makes 'out'"),

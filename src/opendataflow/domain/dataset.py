@@ -4,7 +4,8 @@ import functools
 import json
 from typing import Any, NamedTuple
 
-from opendataflow.domain.partitions.scheme import is_file_name, why_no_dataid
+from opendataflow.domain.partitions.path_template import MARK, fill, has_form, has_mark
+from opendataflow.domain.partitions.scheme import is_file_name, slot_of_json, why_no_dataid
 from opendataflow.errors import UsageError
 
 DESCRIPTOR_FIELDS = ("hostname", "database", "schemaname", "tablename", "username")
@@ -36,7 +37,7 @@ class Dataset(NamedTuple):
     @property
     def has_own_runs(self) -> bool:
         """True when each run writes to a directory of its own and publishing points the chunk at it."""
-        return self.location is not None and "{dataid}" not in self.location and self.partitions != '"none"'
+        return self.location is not None and not has_mark(self.location) and self.partitions != '"none"'
 
     @property
     def is_one_file(self) -> bool:
@@ -85,15 +86,17 @@ def chunk_location(dataset: Dataset, dataid: str, *, root: str) -> str | None:
         return None
     if problem := why_no_place(dataset, dataid):
         raise UsageError(problem)
-    return _join(root, dataset.location.replace("{dataid}", dataid))
+    return _join(root, fill(dataset.location, dataid, dataset.partitions))
 
 
 def why_no_place(dataset: Dataset, dataid: str) -> str:
     """Why the dataid cannot be put into the dataset's path; empty when it can, or need not."""
-    if dataset.location is None or "{dataid}" not in dataset.location:
+    if dataset.location is None or not has_mark(dataset.location):
         return ""
     problem = why_no_dataid(dataset.datasetid, dataset.partitions, dataid)
-    if not problem and not is_file_name(dataid):
+    if not problem and has_form(dataset.location) and slot_of_json(dataid, dataset.partitions) is None:
+        problem = f"the dataid {dataid!r} of {dataset.datasetid} is no day, hour or month, and its path asks for one"
+    if not problem and MARK in dataset.location and not is_file_name(dataid):
         problem = f"the dataid {dataid!r} of {dataset.datasetid} cannot be part of a file's name"
     return problem
 

@@ -135,10 +135,12 @@ class Worker:
                 ran, give_up = self._ran, time.monotonic() + self._asked.wait_seconds
             if not self._is_at_rest():
                 self._loop.wait(time.monotonic() + STEP_SECONDS, self._sparks.fds())
-            elif self._loop.is_stopping or (self._asked.once and self._is_done(give_up)):
+            elif self._loop.is_stopping:
                 return
-            else:
+            elif not self._asked.once:
                 self._rest()
+            elif self._is_done(give_up):
+                return
 
     def _step(self) -> None:
         self._heed_signals()
@@ -267,8 +269,12 @@ class Worker:
         return True
 
     def _is_done(self, give_up: float) -> bool:
-        """True when a closer look finds nothing to claim either: then `last` says why."""
+        """True when a closer look finds nothing to claim either: then `last` says why.
+
+        Else what can run was woken, or what will be able to was waited for a little.
+        """
         if self._loop.is_cut_off:
+            self._loop.wait(time.monotonic() + STEP_SECONDS)
             return False
         found: list[Outcome] = []
         try:
@@ -285,6 +291,7 @@ class Worker:
             self._loop.is_away(error)
             return False
         if must_wait or may_wait:
+            self._is_idle = True
             self._loop.wait(time.monotonic() + 0.2)
             self._wake()
             return False

@@ -345,14 +345,26 @@ def expand_ranges(name: str, partitions: str | None, texts: Iterable[str]) -> li
         first, _, last = text.partition("..")
         for end in (first, last):
             check_dataid(name, partitions, end)
-        axis = find_axis(scheme, first)
-        start, stop = (None if axis is None else _place(axis, end) for end in (first, last))
-        if axis is None or start is None or stop is None or stop < start:
+        dataids = dataids_between(first, last, scheme)
+        if not dataids:
             raise UsageError(f"{text!r} is no range of {name}: no dataids run from the one to the other")
-        if stop - start >= MOST_IN_RANGE:
-            raise UsageError(f"{text!r} has {stop - start + 1:,} dataids; give at most {MOST_IN_RANGE:,} at once")
-        found |= dict.fromkeys(_written(axis, place) for place in range(start, stop + 1))
+        found |= dict.fromkeys(dataids)
     return list(found)
+
+
+def dataids_between(first: str, last: str, scheme: object | None) -> tuple[str, ...]:
+    """From the one to the other, both of them too; nothing when they are not counted, or not in this order.
+
+    Raises UsageError where they are too many to be listed.
+    """
+    axis = find_axis(scheme, first)
+    start, stop = (None if axis is None else _place(axis, end) for end in (first, last))
+    if axis is None or start is None or stop is None:
+        return ()
+    if stop - start >= MOST_IN_RANGE:
+        many = f"{first} to {last} are {stop - start + 1:,} dataids"
+        raise UsageError(f"{many}; give at most {MOST_IN_RANGE:,} at once")
+    return tuple(_written(axis, place) for place in range(start, stop + 1))
 
 
 # Neighbours and slots -------------------------------------------------------------------------------------------------
@@ -390,6 +402,11 @@ def slot_of(dataid: str, scheme: object | None) -> tuple[datetime.datetime, date
     if place is None or place == _bounds(read)[1]:  # the end of the very last slot has no date
         return None
     return _start(read.kind, place), _start(read.kind, place + 1)
+
+
+def slot_of_json(dataid: str, partitions: str | None) -> tuple[datetime.datetime, datetime.datetime] | None:
+    """As `slot_of`, for a scheme that is this JSON."""
+    return slot_of(dataid, None if partitions is None else json.loads(partitions))
 
 
 def dataids_within(scheme: object, start: datetime.datetime, end: datetime.datetime) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ KEYS: dict[str, dict[str, str]] = {
         "namespace": "the namespace of jobs and datasets",
     },
     "DatasetEntry": {
-        "path": "the place below the root; {dataid} stands for the dataid",
+        "path": "the place below the root; {dataid} stands for the dataid, {dataid:%Y%m%d} for parts of its time",
         "format": "of its files",
         "options": "of the reader and writer, like {header: true}; no passwords",
         "schema": "column: type, in Spark's names, like {id: int, amount: double}",
