@@ -284,3 +284,15 @@ def run(df):
     applications = (project.folder / "applications").read_text().split()
     assert len(applications) == 2, "produced once each"
     assert len(set(applications)) == 1, "by the same driver"
+
+
+def test_a_library_that_cannot_be_imported_is_reported_and_nothing_is_claimed(shop: Project, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    (broken / "pandas").mkdir(parents=True)
+    (broken / "pandas" / "__init__.py").write_text('raise RuntimeError("not today")\n')
+    for command in (["run", "price_orders"], ["run", "price_orders", "--drain"], ["tick"]):
+        failed = shop.dataflow(*command, env={"PYTHONPATH": str(broken)})
+        assert failed.returncode == 1, failed.stderr
+        assert "ended with exit code 1: RuntimeError: not today" in failed.stderr
+    assert shop.json("runs") == []
+    assert set(shop.statuses("price_orders").values()) == {"PENDING"}

@@ -1,5 +1,6 @@
 """One run of a job, step by step: find, ask, claim, run, audit, publish."""
 
+import contextlib
 import os
 import select
 import time
@@ -48,7 +49,8 @@ class Runner:
         self._ahead_until = 0.0
         self._taken: Taken | None = None
         self.look_at_items: Callable[[Job, str], Items | None] | None = None  # of a batch, where a stream is run
-        self._name = name
+        self._name, self._given_guard = name, guard
+        self._zygote = ""  # the program of the one that the guard is to come from
         self.take_guard(guard)
         self.lineage: Lineage | None = None
         if openlineage or any(name.startswith("OPENLINEAGE_") for name in os.environ):
@@ -61,6 +63,28 @@ class Runner:
         me = os.getpid()
         self.guard = guard
         self.owner = Owner(self._name, self.host, me, start_time(me) or 0, guard.pid, guard.started_at)
+
+    def fork_children(self, program: str) -> None:
+        """Start the zygote for this program, which takes a moment; a claim waits for a guard that comes from it."""
+        from opendataflow.execution.zygote import get_zygote
+
+        self._zygote = program
+        with contextlib.suppress(OSError):  # it is tried again for the guard, and the reason is given then
+            get_zygote(program)
+
+    def _take_forked_guard(self) -> None:
+        if not self._zygote or (self.guard.can_fork and self.guard.is_current()):
+            return  # it is not current when PySpark was replaced since the last run
+        from opendataflow.execution.zygote import new_guard
+
+        self.close_forked_guard()
+        self.take_guard(new_guard(self._zygote))
+
+    def close_forked_guard(self) -> None:
+        """Close the guard that a pipeline's chunks were forked in; the one that was given stays with its owner."""
+        if self.guard is not self._given_guard:
+            self.guard.close()
+            self.take_guard(self._given_guard)
 
     # Find and ask ---------------------------------------------------------------------------------------------
     def find_work(self, job: Job, dataid: str | None) -> tuple[Candidate, Verdict] | Outcome:
@@ -166,6 +190,7 @@ class Runner:
             if isinstance(found, Outcome):
                 return found
             candidate, verdict = found
+            self._take_forked_guard()
             lease_from = time.monotonic()
             claim = self.store.claim(job, candidate, verdict, self.owner)
             if claim is not None:
@@ -176,6 +201,7 @@ class Runner:
         """As `take`, by one look at several dataids ahead: for drains."""
         wanted = self.find_next(job)
         if wanted is not None:
+            self._take_forked_guard()
             lease_from = time.monotonic()
             claim = self.store.claim(job, wanted.candidate, wanted.verdict, self.owner)
             if claim is not None:

@@ -40,7 +40,7 @@ class Session:
     ) -> None:  # fmt: skip
         name = own_name()
         store = store or open_store(address.store, actor=name, environment=address.environment)
-        self.store, self._given_guard = store, guard
+        self.store = store
         self.job: Job = store.get_job(jobid, project=address.project)
         self.runner = Runner(
             store, guard, signals, work_folder=address.work, name=name, say=say, out_fd=out_fd,
@@ -78,10 +78,7 @@ class Session:
         return self._is_left
 
     def get_work(self, args: list[str], *, asked: dict[str, Any] | None = None) -> Work:
-        """What a run of the job does: its script with these arguments, or its pipeline, in the way that was asked.
-
-        Raises ZygoteFailed when no process for the pipeline's chunks can be started.
-        """
+        """What a run of the job does: its script with these arguments, or its pipeline, in the way that was asked."""
         if self.job.kind == "pipeline":
             if args:
                 raise UsageError(f"{self.job.jobid} is a pipeline and takes no arguments")
@@ -96,7 +93,7 @@ class Session:
                 secrets=tuple(self.passwords.values()),
             )
             if work.forked is not None:
-                self._take_new_guard(work.forked.program)
+                self.runner.fork_children(work.forked.program)
             return work
         if asked:
             raise UsageError(f"{self.job.jobid} is a script; {', '.join(asked)} is for pipelines")
@@ -110,18 +107,6 @@ class Session:
         script = get_script(os.path.join(self.job.home, self.job.script))
         return script_work(self.job, script, args, store=self.store, say=self.say)
 
-    def _take_new_guard(self, program: str) -> None:
-        from opendataflow.execution.zygote import new_guard
-
-        self.close_own_guard()
-        self.runner.take_guard(new_guard(program))
-
-    def close_own_guard(self) -> None:
-        """Close the guard that `get_work` made for a pipeline; the one that was given stays with its owner."""
-        if self.runner.guard is not self._given_guard:
-            self.runner.guard.close()
-            self.runner.take_guard(self._given_guard)
-
     def _fold(self) -> None:
         from opendataflow.store.status_counts import fold_if_due
 
@@ -132,15 +117,14 @@ class Session:
     ) -> Outcome:
         """One run; while nothing is claimable, wait for up to so many seconds.
 
-        With `waits`, it is one of a drain: it also waits for what a drain waits for by itself.
+        With `waits`, it is one of a drain: it also waits for what a drain waits for by itself. Raises ZygoteFailed when
+        no process for a pipeline's chunk can be started; then nothing was claimed.
         """
         go_on = waits is not None
         give_up = time.monotonic() + wait_seconds
         pause = 0.1
         while True:
             self.tidy()
-            if work.forked is not None and not self.runner.guard.is_current() and not self.runner.has_taken:
-                self._take_new_guard(work.forked.program)  # PySpark was replaced since the last run
             taken = self.runner.take_one(self.job, dataid)
             outcome = taken if isinstance(taken, Outcome) else self.run_claimed(work, taken, cwd=cwd, go_on=go_on)
             if outcome.runid is not None and outcome.runid % FOLD_EVERY == 0:

@@ -160,7 +160,10 @@ _lock = threading.RLock()  # a worker asks for guards in a thread of its own
 
 
 def get_zygote(program: str) -> Zygote:
-    """This process's zygote for the program: started when first asked for, and again if it is of no use any more."""
+    """This process's zygote for the program: started when first asked for, and again if it is of no use any more.
+
+    This does not wait for its imports; `new_guard` does.
+    """
     with _lock:
         zygote = _zygotes.get(program)
         if zygote is not None and not zygote.is_of_use():

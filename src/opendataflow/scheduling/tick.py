@@ -72,19 +72,23 @@ def tick(
             if work.tasks is not None:
                 yield from _run_pipeline(signals, project, jobid, cwd=job.home, say=say)
                 continue
-        except (ConfigurationError, SecretError, ZygoteFailed) as error:
+        except (ConfigurationError, SecretError) as error:
             yield Outcome(error.exit_code, "NOT_STARTED", jobid, None, str(error))
             continue
         seen: set[str | None] = set()
         while signals.received is None and not session.runner.guard.is_gone:
-            outcome = session.run(work, dataid=None, wait_seconds=0.0, cwd=job.home)
+            try:
+                outcome = session.run(work, dataid=None, wait_seconds=0.0, cwd=job.home)
+            except ZygoteFailed as error:
+                yield Outcome(error.exit_code, "NOT_STARTED", jobid, None, str(error))
+                break
             if outcome.runid is None:
                 break
             yield outcome
             if outcome.dataid in seen or outcome.exit_code in (5, 75):
                 break
             seen.add(outcome.dataid)
-        session.close_own_guard()
+        session.runner.close_forked_guard()
         if signals.received is not None:
             break
 

@@ -37,8 +37,10 @@ _INTERNAL = 70
 _DRIVER_END_SECONDS = 15.0  # in which a driver that no longer answers is known to have ended
 _watchers: list["Watcher"] = []  # one, of the zygote
 _environ = dict(os.environ)  # of the zygote; that of a child is its run's
+# pyspark.testing.utils: PySpark itself imports it, and unittest with it, when Python first hands an object to Java.
 _PRELOADED = (
     "numpy", "pandas", "pyarrow", "pyarrow.parquet", "pyspark.sql.functions", "pyspark.sql.types", "pyspark.pandas",
+    "pyspark.sql.classic.dataframe", "pyspark.testing.utils",
     "opendataflow.spark.attach", "opendataflow.spark.pipeline", "opendataflow.spark.files_remote",
     "opendataflow.spark.cluster", "opendataflow.spark.connect_watch",
 )  # fmt: skip

@@ -144,7 +144,7 @@ def _open_session(job: str, *, grace: float, as_json: bool) -> "Session":
 
 def _close(session: "Session") -> None:
     session.store.close()
-    session.close_own_guard()
+    session.runner.close_forked_guard()
     guard = session.runner.guard
     if guard.child_stays:
         guard.let_child_end(SPARK_END_SECONDS)
