@@ -206,7 +206,8 @@ jobs:
         with: {python-version: "3.12"}
       - uses: actions/setup-java@v4
         with: {distribution: temurin, java-version: "17"}
-      - run: pip install 'opendataflow[spark]'
+      # The address of your OpenDataFlow:
+      - run: pip install 'opendataflow[spark] @ git+https://git.example.com/team/opendataflow.git'
       - run: dataflow check-project
       - run: dataflow validate
 """
