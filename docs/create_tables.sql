@@ -1814,3 +1814,7 @@ CREATE INDEX alert_told_in ON alert (messageid, event, alertid);
 -- Whoever does something for a page says again and again that it is there.
 
 ALTER TABLE request ADD COLUMN beat_at timestamptz;
+
+-- What arrived and was rejected, or changed after it was READY, is found without a look at all chunks.
+
+CREATE INDEX datastatus_problem ON datastatus (project, datasetid, dataid) WHERE problem IS NOT NULL;

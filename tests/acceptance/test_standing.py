@@ -123,3 +123,59 @@ def test_columns_named_like_keys_of_a_dataset_are_columns(project: Project) -> N
     assert project.dataflow("ready", "orders", "1", "--unchecked").returncode == 0
     done = project.runjob(script)
     assert done.returncode == 0, done.stderr
+
+
+ARRIVES = """\
+name: Feeds
+environments: {dev: {root: data}}
+datasets:
+  a:
+    path: "a/{dataid}.csv"
+    format: csv
+    partitions: {shards: 1..3}
+    arrival: {stable: 0.01s}
+    checks: [{rows: {min: 1}}]
+  out: {path: "out/{dataid}.txt"}
+jobs:
+  load: {script: load.sh, inputs: [a], outputs: [out]}
+"""
+
+
+@pytest.mark.both_stores
+def test_a_tick_exits_by_what_stands_of_rejected_and_changed_files(project: Project) -> None:
+    project.apply(ARRIVES)
+    project.script("load.sh", "[ ! -e broken ] || exit 3; touch $out_location")
+    project.write("data/a/1.csv", "id\n1\n")
+    assert project.dataflow("tick").returncode == 0
+    project.write("data/a/2.csv", "id\n")
+    rejected = project.dataflow("tick")
+    assert (rejected.returncode, "1 file rejected; see `dataflow why`" in rejected.stderr) == (13, True)
+    assert project.dataflow("tick").returncode == 13, "it still stands"
+    [cause] = project.json("why")
+    assert (cause["cause"], cause["dataids"]) == ("REJECTED", ["2"])
+    project.write("data/a/1.csv", "id\n1\n2\n")
+    changed = project.dataflow("tick")
+    assert (changed.returncode, "1 file changed after READY" in changed.stderr) == (11, True), changed.stderr
+    assert {one["cause"]: one["dataids"] for one in project.json("why")} == {"REJECTED": ["2"], "CHANGED": ["1"]}
+    assert "a/1 WRONG_DATA" in project.dataflow("why").stdout
+    project.write("data/a/3.csv", "id\n3\n")
+    (project.folder / "broken").touch()
+    assert project.dataflow("tick").returncode == 1, "a run that failed comes first"
+    (project.folder / "broken").unlink()
+    assert project.dataflow("resubmit", "--failed").returncode == 0
+    assert project.dataflow("ready", "a", "1").returncode == 0
+    (project.folder / "data/a/2.csv").unlink()
+    assert project.dataflow("tick").returncode == 0
+    assert project.json("why") == []
+
+
+def test_a_file_that_is_the_same_again_is_no_change(sqlite_project: Project) -> None:
+    sqlite_project.apply(ARRIVES)
+    sqlite_project.script("load.sh", "touch $out_location")
+    file = sqlite_project.write("data/a/1.csv", "id\n1\n")
+    assert sqlite_project.dataflow("tick").returncode == 0
+    file.rename(sqlite_project.folder / "kept.csv")
+    sqlite_project.write("data/a/1.csv", "id\n1\n2\n")
+    assert sqlite_project.dataflow("tick").returncode == 11
+    (sqlite_project.folder / "kept.csv").replace(file)
+    assert sqlite_project.dataflow("tick").returncode == 0

@@ -28,7 +28,15 @@ from opendataflow.domain.runs.questions import CODES, Question
 from opendataflow.errors import Refused, UsageError
 from opendataflow.storage.files import Found, is_reachable, is_same, manifest_of, why_stale
 from opendataflow.storage.folders import Folders, folders_of
-from opendataflow.store.arrivals import Known, earlier_rows, known_chunks, record_rejection
+from opendataflow.store.arrivals import (
+    Known,
+    earlier_rows,
+    forget_rejection,
+    known_chunks,
+    list_problems,
+    record_change,
+    record_rejection,
+)
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.registry import assert_ready
 from opendataflow.store.reports.check_results import record_findings
@@ -110,10 +118,12 @@ class _Scan:
 
     def run(self) -> Iterator[Arrival]:
         candidates = []
+        has_seen_all = not self.dry_run
         is_known_dataid = _membership(self.dataset)
         for one in find_candidates(self.dataset, self.root, self.folders):
             if not one.dataid:
                 missing = isinstance(one.error, FileNotFoundError)
+                has_seen_all &= missing
                 text = f"{one.path} is not there" if missing else f"{one.path}: {_strerror(one.error)}"
                 state, question = (State.WAITING, None) if missing else (State.REJECTED, Question.LOCATION)
                 yield Arrival(self.dataset.datasetid, "", state, text, question)
@@ -128,6 +138,14 @@ class _Scan:
         for one in sorted(candidates, key=lambda one: natural_key(one.dataid)):
             if os.path.normpath(one.path) not in beside:
                 yield self._look(one, known.get(one.dataid))
+        if has_seen_all:
+            self._forget_those_gone({one.dataid for one in candidates})
+
+    def _forget_those_gone(self, there: set[str]) -> None:
+        """A file that was rejected and is no longer there is no problem any more."""
+        for problem in list_problems(self.store, project=self.dataset.project, datasetid=self.dataset.datasetid):
+            if not problem.is_change and problem.dataid not in there:
+                forget_rejection(self.store, problem)
 
     def _files_beside(self, dataid: str) -> Iterator[str]:
         """Markers and checksum files of a chunk, which are no chunks themselves."""
@@ -165,7 +183,12 @@ class _Scan:
         except OSError as error:
             raise _Stop(State.REJECTED, f"{one.path}: {_strerror(error)}", Question.LOCATION) from error
         if same:
+            if known.problem is not None and not self.dry_run:
+                record_change(self.store, self.dataset, one.dataid, None)
             return self._arrival(one.dataid, State.KNOWN, "")
+        if not self.dry_run:
+            text = f"{CODES[Question.RIGHT][0]}: {one.path} changed after it was READY"
+            record_change(self.store, self.dataset, one.dataid, printable(text))
         take = f"`dataflow ready {self.dataset.datasetid} {one.dataid}` takes it as it is now"
         return self._arrival(
             one.dataid,

@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from typing import Any, NamedTuple
 
 from opendataflow.domain.runs.refusals import find_refusal
+from opendataflow.store.arrivals import list_problems
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.records.workers import find_pause_of_all
 from opendataflow.store.reports.stuck import Closed, list_closed
@@ -19,7 +20,7 @@ _COUNTED = re.compile(r"(?<!exited )(?<!status )(?<!signal )[0-9]+")  # numbers 
 class Root(NamedTuple):
     """What must be mended: `name` is a job or a dataset."""
 
-    kind: str  # FAILED, HOLD, PAUSED, LIMIT, RUNNING, NOT_RUN, REJECTED, MISSING, or a refusal's code
+    kind: str  # FAILED, HOLD, PAUSED, LIMIT, RUNNING, NOT_RUN, REJECTED, CHANGED, MISSING, or a refusal's code
     project: str
     name: str
 
@@ -60,6 +61,12 @@ def find_blockers(store: LoopStore, *, project: str | None, limit: int = LIMIT) 
         cause = _cause(root, where, reason)
         found[cause].setdefault(where, reason)
         whole[cause] |= {job: number} if number else {}
+    for problem in facts.problems:
+        where = problem[:3]
+        kind = "CHANGED" if problem.is_change else "REJECTED"
+        reason = f"{problem.datasetid}/{problem.dataid} {'' if problem.is_change else 'was rejected: '}{problem.text}"
+        root = Root(kind, problem.project, problem.datasetid)
+        found[_cause(root, where, reason)].setdefault(where, reason)
     alone = Counter(cause.root for cause in found)
     told = [
         _tell(cause.root, causes, list(blocked[cause]), whole[cause], facts, is_alone=alone[cause.root] == 1)
@@ -116,6 +123,8 @@ def next_step(root: Root, dataids: list[str], can_scan: bool = False, *, is_alon
             return f"when it has arrived: `dataflow scan {root.name}`"
         case "MISSING":
             return f"when it has arrived: `dataflow ready {root.name} {first}`"
+        case "CHANGED":
+            return f"if that is right, `dataflow ready {root.name} {named}`; otherwise put the right data there"
         case "REJECTED":
             return f"put the right data there, then `dataflow scan {root.name}`"
     return f"`dataflow why {root.name} {first}`"
@@ -141,6 +150,7 @@ class _Facts:
         self._holders = {(row[0], row[1], row[2]): row[3] for row in self._read("holders", limit=limit)}
         self._closed = {(one.project, one.jobid): one for one in list_closed(store, project=project)}
         self._all_paused = find_pause_of_all(store)
+        self.problems = list_problems(store, project=project)
         self._made_by: dict[tuple[str, str], str] = {}
         self.scanned: set[str] = set()
         for owner, datasetid, _, _, producer in self._read("datasets"):
