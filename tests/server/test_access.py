@@ -272,7 +272,7 @@ def proxy(port: int, *, strips: str = "") -> Iterator[str]:
 def test_it_works_behind_a_proxy_path(sqlite_project: Project, strips: str) -> None:
     sqlite_project.apply(LEADS)
     with (
-        Site(sqlite_project, options=["--root-path", "/flow", "--secure"]) as site,
+        Site(sqlite_project, options=["--root-path", "/flow", "--secure", "--proxy", "127.0.0.1"]) as site,
         proxy(site.port, strips=strips) as at,
     ):
         assert site.said["admin_link"].startswith(f"{site.url}/flow/welcome/")

@@ -24,7 +24,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("accounts")
     project = Project(folder / "project", f"sqlite:///{folder / 'state.db'}")
     project.apply("name: crm\n")
-    with Site(project) as server:
+    with Site(project, options=("--proxy", "127.0.0.1")) as server:
         assert Person(server.url).choose(server.said["admin_link"]).status == 303
         yield server
         assert server.stop() == (0, ""), "no error was logged"

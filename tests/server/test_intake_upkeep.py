@@ -27,10 +27,9 @@ from support.servers import LEADS, Client, Server, new_token
 AWAY_SECONDS, SLOW_SECONDS = 3.0, 0.3
 QUICKLY = f"""
 from opendataflow.cli.main import main
-from opendataflow.server import open_streams
-from opendataflow.server.streams import intake
+from opendataflow.server import http_protocol, open_streams
 
-intake.BODY_SECONDS = 1.0
+http_protocol.BODY_SECONDS = 1.0
 open_streams.AWAY_SECONDS, open_streams.SLOW_SECONDS = {AWAY_SECONDS}, {SLOW_SECONDS}
 open_streams.UPKEEP_SECONDS = 0.2
 raise SystemExit(main())

@@ -22,6 +22,9 @@ def serve(
     secure: Annotated[
         bool, typer.Option(help="Browsers come by https only: cookies are never sent otherwise.")
     ] = False,
+    proxy: Annotated[
+        str, typer.Option(help="Addresses of proxies, with commas, that say who their senders are (X-Forwarded-For).")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Say where it listens as a JSON object.")] = False,
 ) -> int:
     """Show the pages, answer the API under /v1, and take in items of streams, until it is told to stop.
@@ -65,4 +68,4 @@ def serve(
 
     streams = Streams(lambda: opened(found), lambda project, slug: stream_folder(found, project, slug))
     context = Context(found, Stores(lambda: opened(found)), streams, is_secure=secure)
-    return run(make_app(context, project=found.project, root_path=base), at, ready)
+    return run(make_app(context, project=found.project, root_path=base), at, ready, proxies=proxy)

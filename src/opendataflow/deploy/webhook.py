@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import json
+import re
 import secrets
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -17,6 +18,7 @@ HOOK_PATH = "/v1/hooks/git/{project}"
 # Forges that sign the body: GitHub and what took over its header; Gitea and Forgejo have one of their own, without a
 # prefix. GitLab sends the secret itself.
 SIGNATURES = ("x-hub-signature-256", "x-forgejo-signature", "x-gitea-signature", "x-gogs-signature")
+_SIGNATURE = re.compile("(sha256=)?[0-9a-fA-F]{64}")
 TOKEN = "x-gitlab-token"  # noqa: S105  the name of a header
 
 
@@ -26,6 +28,18 @@ class Push(NamedTuple):
     event: str
     branch: str | None
     commit: str | None = None
+
+
+def may_be_theirs(headers: Mapping[str, str]) -> bool:
+    """Whether it is signed at all, or brings a secret: seen before anything of the body is read."""
+    return TOKEN in headers or any(_SIGNATURE.fullmatch(headers.get(name, "").strip()) for name in SIGNATURES)
+
+
+def is_wrong_token(secret: str, headers: Mapping[str, str]) -> bool:
+    """Whether it brings a secret instead of a signature, and another one."""
+    if any(name in headers for name in SIGNATURES) or TOKEN not in headers:
+        return False
+    return not hmac.compare_digest(secret.encode(), headers[TOKEN].encode())
 
 
 def is_theirs(secret: str, body: bytes, headers: Mapping[str, str]) -> bool:

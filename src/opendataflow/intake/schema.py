@@ -7,14 +7,14 @@ was checked is what is read later.
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from pydantic_core import SchemaValidator, ValidationError, core_schema, from_json, to_json
 
 from opendataflow.domain.streams import Field
-from opendataflow.errors import UsageError
 from opendataflow.intake.quick import QuickLook
 from opendataflow.intake.refusals import ItemsRefused, NotJson, Problem
 from opendataflow.intake.shapes import Number, like, shape_of
@@ -23,6 +23,7 @@ _MOST_PROBLEMS = 100
 _MOST_SHOWN = 40
 _NAME = re.compile(rb'"\s*:')
 _NESTED = ("array", "map", "struct")
+_BETWEEN = re.compile(r"[\s,]*")
 _BLANKS = bytes.maketrans(b"\r\n", b"  ")
 
 
@@ -44,9 +45,10 @@ class StreamSchema:
         self._is_exact = any("decimal" in field.type for field in fields)
         self._quick = QuickLook(fields)
         self._absent: dict[str, Any] = dict.fromkeys(self.names)
-        self._validator = SchemaValidator(
-            core_schema.list_schema(_item(fields), strict=True), core_schema.CoreConfig(cache_strings="keys")
-        )
+        item, config = _item(fields), core_schema.CoreConfig(cache_strings="keys")
+        # It ends with the first item that does not fit: a description of all of them takes a hundred times their size.
+        self._validator = SchemaValidator(core_schema.list_schema(item, strict=True, fail_fast=True), config)
+        self._item_validator = SchemaValidator(item, config)
 
     def parse(self, body: bytes, *, lines: bool = False) -> Items:
         """The items of a body: an object, an array of objects, or one object a line.
@@ -94,7 +96,10 @@ class StreamSchema:
             else:
                 found = self._validator.validate_json(data)
         except ValidationError as error:
-            raise self._refusal(error) from None
+            if error.error_count() == 1 and (first := error.errors(include_url=False)[0])["type"] == "json_invalid":
+                raise NotJson(f"the body is no JSON: {first['ctx']['error']}") from None
+            problems = list(islice(self._find_problems(data), _MOST_PROBLEMS))
+            raise ItemsRefused(problems or [Problem(0, None, "does not fit the stream's schema")]) from None
         # Colons are at least as many as names: when they are no more than what was found, no name was there twice.
         names = sum(map(len, found))
         if b"\\u0000" in data:
@@ -103,25 +108,35 @@ class StreamSchema:
             _check_names(data)
         return list(found)
 
-    def _refusal(self, error: ValidationError) -> UsageError:
-        told = error.errors(include_url=False)
-        first = told[0]
-        if first["type"] == "json_invalid":
-            return NotJson(f"the body is no JSON: {first['ctx']['error']}")
-        return ItemsRefused([self._problem(one) for one in told[:_MOST_PROBLEMS]])
+    def _find_problems(self, data: bytes) -> Iterator[Problem]:
+        """What is wrong with the items of an array, one item in memory at a time."""
+        for index, item in enumerate(_read_items(data, parse_float=Number.of if self._is_exact else None)):
+            if isinstance(item, dict):
+                unknown = list(islice((name for name in item if name not in self.fields), _MOST_PROBLEMS))
+                item = {name: value for name, value in item.items() if name in self.fields}  # noqa: PLW2901
+            else:
+                unknown = []
+            try:
+                self._item_validator.validate_python(item)
+            except ValidationError as error:
+                if error.error_count() > _MOST_PROBLEMS:
+                    yield Problem(index, None, f"{error.error_count():,} values in it are not what is declared there")
+                    continue
+                for one in error.errors(include_url=False):
+                    yield self._problem(index, one)
+            for name in unknown:
+                yield Problem(index, name, f"is not a field of this stream; it has {', '.join(self.names)}")
 
-    def _problem(self, told: Any) -> Problem:
-        index, *path = told["loc"] or (0,)
+    def _problem(self, index: int, told: Any) -> Problem:
+        path = told["loc"]
         if not path:
             return Problem(index, None, f"{_shown(told['input'])} is no object, but an item is one")
         name = ".".join(str(part) for part in path)
         field = self.fields.get(str(path[0]))
         if told["type"] == "missing":
             return Problem(index, name, "is not there, and is required")
-        if told["type"] == "extra_forbidden" and len(path) > 1:
-            return Problem(index, name, "is not declared there")
         if told["type"] == "extra_forbidden":
-            return Problem(index, name, f"is not a field of this stream; it has {', '.join(self.names)}")
+            return Problem(index, name, "is not declared there")
         if told["type"] == "value":
             return Problem(index, name, f"{_shown(told['input'])} {told['msg']}")
         if told["type"] in ("greater_than_equal", "less_than_equal", "finite_number"):
@@ -148,6 +163,19 @@ def _listed(body: bytes) -> tuple[bytes, int | None]:
     """A body of one value as an array, and how many items it must have; None: as many as there are."""
     data = body.strip(b" \t\r\n")
     return (data, None) if data.startswith(b"[") else (b"[%b]" % data, 1 if data else None)
+
+
+def _read_items(data: bytes, **options: Any) -> Iterator[Any]:
+    """The values of an array that is known to be JSON; ends early at a value that Python does not read."""
+    text, decoder = data.decode(), json.JSONDecoder(**options)
+    at = _BETWEEN.match(text, text.index("[") + 1).end()  # type: ignore[union-attr]
+    while at < len(text) and text[at] != "]":
+        try:
+            value, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):  # a number of thousands of digits
+            return
+        yield value
+        at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
 
 
 def _check_json(data: bytes, where: str = "the body") -> None:

@@ -69,12 +69,13 @@ def shape_of(declared: str, depth: int = 0) -> Shape:
 def _nested(kind: str, inside: str, depth: int) -> Shape:
     parts = parts_of(inside)
     if kind == "array":
-        return core_schema.list_schema(core_schema.nullable_schema(shape_of(inside, depth)), strict=True)
+        values = core_schema.nullable_schema(shape_of(inside, depth))
+        return core_schema.list_schema(values, strict=True, fail_fast=True)
     if kind == "map":
         if len(parts) != 2 or parts[0] != "string":
             raise UsageError(f"map<{inside}>: the keys of an item's map are texts: map<string,…>")
         values = core_schema.nullable_schema(shape_of(parts[1], depth))
-        return core_schema.dict_schema(core_schema.str_schema(), values, strict=True)
+        return core_schema.dict_schema(core_schema.str_schema(), values, strict=True, fail_fast=True)
     fields = {}
     for part in parts:
         name, _, type_ = part.partition(":")

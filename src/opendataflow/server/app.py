@@ -20,7 +20,7 @@ from opendataflow.server.access import Known, NotSignedIn, Viewer, ask_first, op
 from opendataflow.server.accounts.passwords import Passwords
 from opendataflow.server.api_routes import ROUTERS as API
 from opendataflow.server.context import Context
-from opendataflow.server.http_limits import Edge
+from opendataflow.server.http_limits import BodyRoom, Edge
 from opendataflow.server.openapi import describe
 from opendataflow.server.page_routes import ROUTERS as PAGES
 from opendataflow.server.problems import answer_error, answer_gone, answer_http, answer_invalid
@@ -38,10 +38,9 @@ def make_pages(context: Context, intake: Intake) -> FastAPI:
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         alerts = Watch(context.stores.open, context.address, say=_LOG.warning)
         alerts.start()
-        upkeep = [asyncio.create_task(one) for one in (context.streams.keep_up(), intake.watch())]
+        upkeep = asyncio.create_task(context.streams.keep_up())
         yield
-        for task in upkeep:
-            task.cancel()
+        upkeep.cancel()
         await asyncio.to_thread(alerts.close)
         await context.streams.close()
         context.stores.close()
@@ -49,7 +48,7 @@ def make_pages(context: Context, intake: Intake) -> FastAPI:
     app = FastAPI(title="OpenDataFlow", version=__version__, lifespan=lifespan, openapi_url=None, docs_url=None)
     app.state.context = context
     app.state.known, app.state.passwords = Known(), Passwords()
-    app.state.hooks = asyncio.Semaphore(hooks.AT_ONCE)
+    app.state.hook_bodies = BodyRoom(hooks.MOST_HELD)
     app.add_route("/health", health, methods=["GET"])
     app.add_api_route("/v1/openapi.json", description, methods=["GET"], include_in_schema=False)
     app.routes.extend(intake.routes())

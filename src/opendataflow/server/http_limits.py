@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fastapi import HTTPException
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from opendataflow.server.access import SAFE
@@ -81,3 +82,32 @@ def _limited(receive: Receive, most: int) -> Receive:
         return message
 
     return limited
+
+
+class BodyRoom:
+    """Memory for bodies of senders whom nobody knows yet: one address gets a fourth of it at most."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._held = most, 0
+        self._of: dict[str, int] = {}
+
+    async def read(self, request: Request, address: str) -> bytes:
+        """The body, counted as it comes and until it is there; HTTPException 503 when there is no room for it."""
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async for part in request.stream():
+                parts.append(part)
+                size += len(part)
+                self._take(address, len(part))
+                if self._held > self._most or self._of.get(address, 0) > self._most // 4:
+                    raise HTTPException(503, "too much is being sent at once; send it again", {"Retry-After": "5"})
+            return b"".join(parts)
+        finally:
+            self._take(address, -size)
+
+    def _take(self, address: str, size: int) -> None:
+        self._held += size
+        self._of[address] = self._of.get(address, 0) + size
+        if not self._of[address]:
+            del self._of[address]

@@ -13,12 +13,11 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from opendataflow.errors import ConfigurationError
-from opendataflow.server.http_protocol import Bounded
+from opendataflow.server.http_protocol import Bounded, count_connections
 from opendataflow.server.log import logging_to
 
 GRACE_SECONDS = 10
 IDLE_SECONDS = 75  # for a sender's connection between two requests
-MOST_CONNECTIONS = 2000
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -50,11 +49,15 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def serve(app: ASGIApp, at: socket.socket, ready: Callable[[], None]) -> int:
-    """Answer requests until SIGTERM or SIGINT; those that came may finish. Returns the exit code."""
+def serve(app: ASGIApp, at: socket.socket, ready: Callable[[], None], *, proxies: str = "") -> int:
+    """Answer requests until SIGTERM or SIGINT; those that came may finish. Returns the exit code.
+
+    `proxies` are the addresses whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.
+    """
     config = uvicorn.Config(
         app, http=Bounded, log_config=None, access_log=False, lifespan="on", ws="none", server_header=False,
-        timeout_graceful_shutdown=GRACE_SECONDS, timeout_keep_alive=IDLE_SECONDS, limit_concurrency=MOST_CONNECTIONS,
+        timeout_graceful_shutdown=GRACE_SECONDS, timeout_keep_alive=IDLE_SECONDS, limit_concurrency=count_connections(),
+        proxy_headers=bool(proxies), forwarded_allow_ips=proxies,
     )  # fmt: skip
     gc.collect()
     gc.freeze()

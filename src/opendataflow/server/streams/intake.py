@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
-from typing import Any, cast
 
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
@@ -23,9 +22,10 @@ from opendataflow.store.records.streams import is_token
 
 LINES = ("application/x-ndjson", "application/ndjson", "application/jsonl")
 JSON = ("application/json", "")
-BODY_SECONDS = 60.0  # for a body to come
 LARGE = 1 << 18  # a body of so many bytes is parsed in a thread, so that the others need not wait
-MOST_HELD = 256 << 20  # bytes of bodies in memory
+PARSED_AT_ONCE = 2  # large bodies: what is made of one may take thirty times its size
+MOST_HELD = 256 << 20  # bytes of bodies in memory, also of those that have come in part
+TOO_MUCH = "too much is being sent at once; send it again"
 MOST_IDS = 1000  # that are written out one by one
 RETRY_SECONDS = "5"
 SILENCE_SECONDS = 10.0  # after what is not well has been logged
@@ -62,8 +62,7 @@ class Intake:
         """Of these streams; an address without a project means this one."""
         self.streams, self.project = streams, project
         self._held = 0
-        self._loop: asyncio.AbstractEventLoop | None = None  # to ask which one runs costs a system call
-        self._reading: dict[asyncio.Task[Any], float] = {}  # since when a body is waited for; negative: for too long
+        self._parsing = asyncio.Semaphore(PARSED_AT_ONCE)
         self._told_at: dict[str, float] = {}
 
     def routes(self) -> Iterable[Route]:
@@ -101,12 +100,12 @@ class Intake:
                 check_key(key)
             body = await self._read_body(receive, headers, facts.settings.body_bytes)
             held = len(body)
-            self._held += held
             stream = await self.streams.get(facts)
             if held < LARGE:
                 items = stream.schema.parse(body, lines=lines)
             else:
-                items = await run_in_threadpool(stream.schema.parse, body, lines=lines)
+                async with self._parsing:
+                    items = await run_in_threadpool(stream.schema.parse, body, lines=lines)
             _check_backlog(stream, facts, items.count)
             answer = await stream.append(Append(items.data, items.count, key))
             if isinstance(answer, Exception):
@@ -164,18 +163,16 @@ class Intake:
         return facts
 
     async def _read_body(self, receive: Receive, headers: Headers, most: int) -> bytes:
+        """The whole body, which counts as held from its first bytes on until the caller lets it go."""
         told = headers.get(b"content-length", "")
         expected = int(told) if told.isdecimal() and len(told) < 20 else 0
         too_large = f"the body has more than {most:,} bytes; send fewer items at once"
         if expected > most:
             raise refused(413, too_large)
         if self._held + expected > MOST_HELD:
-            raise _Refused(_later(503, "too much is being sent at once; send it again"))
+            raise _Refused(_later(503, TOO_MUCH))
         parts: list[bytes] = []
         size, more = 0, True
-        # A timer for each body would cost as much as reading it: one task watches all of them.
-        task = cast("asyncio.Task[Any]", asyncio.current_task(self._loop))
-        self._reading[task] = time.monotonic()
         try:
             while more:
                 message = await receive()
@@ -183,26 +180,15 @@ class Intake:
                     raise _Gone
                 parts.append(message.get("body", b""))
                 size, more = size + len(parts[-1]), message.get("more_body", False)
+                self._held += len(parts[-1])
                 if size > most:
                     raise refused(413, too_large)
-        except asyncio.CancelledError:
-            if self._reading[task] >= 0 or task.uncancel() > 0:
-                raise
-            raise refused(408, f"the body did not come within {BODY_SECONDS:.0f} s") from None
-        finally:
-            del self._reading[task]
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    async def watch(self) -> None:
-        """End requests whose bodies do not come, until cancelled."""
-        self._loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(BODY_SECONDS / 10)
-            now = time.monotonic()
-            for task, since in list(self._reading.items()):
-                if since >= 0 and now - since > BODY_SECONDS:
-                    self._reading[task] = -1.0
-                    task.cancel()
+                if self._held > MOST_HELD:
+                    raise _Refused(_later(503, TOO_MUCH))
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+        except BaseException:
+            self._held -= size
+            raise
 
 
 def _find_name(path: str) -> tuple[str | None, str] | None:
