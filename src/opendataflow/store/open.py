@@ -6,7 +6,7 @@ from collections.abc import Callable
 from opendataflow.errors import ConfigurationError
 from opendataflow.store.claims import LoopStore
 
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 
 
 def open_store(
