@@ -90,7 +90,8 @@ def _fix(job: Job, candidate: Candidate, verdict: Verdict | None) -> str:
         return _fix_missing(job, candidate)
     if refusal.question is Question.RIGHT and candidate.earlier not in (None, dataid):
         return f"`dataflow why {jobid} {candidate.earlier}`"
-    chunk = next((one for one in candidate.inputs if str(one.key) in refusal.evidence), None)
+    named = tuple(part.strip() for part in refusal.evidence.split("; "))
+    chunk = next((one for one in candidate.inputs if _names(named, str(one.key))), None)
     if refusal.question is Question.SAFE:
         if candidate.paused_by:
             return f"`dataflow release {jobid}`"
@@ -103,6 +104,11 @@ def _fix(job: Job, candidate: Candidate, verdict: Verdict | None) -> str:
             return _fix_full(min(full, key=lambda one: one.max_runs))
         return "wait for the run that is in the way, or look at it with `dataflow runs --status RUNNING`"
     return next_step(refusal.question, *(chunk.key[1:] if chunk else ()))
+
+
+def _names(parts: tuple[str, ...], key: str) -> bool:
+    """True when one of the problems is this chunk's: src/1 is no part of src/10."""
+    return any(part == key or part.startswith((f"{key} ", f"{key}:")) for part in parts)
 
 
 def _fix_full(limit: Limit) -> str:
