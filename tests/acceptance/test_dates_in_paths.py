@@ -72,3 +72,21 @@ def test_a_form_without_a_meaning_is_refused_by_apply(
     refused = sqlite_project.dataflow("apply")
     assert refused.returncode == 2
     assert told in refused.stderr
+
+
+def test_a_dataid_written_unlike_those_that_are_there_is_no_dataid(sqlite_project: Project) -> None:
+    sqlite_project.apply(
+        "name: Loose\nenvironments: {dev: {root: data}}\ndatasets:\n"
+        '  loose: {path: "loose/{dataid}.csv"}\n'
+        '  strict: {path: "strict/{dataid}.csv", partitions: {daily: 2025-11-01}}\n'
+    )
+    for dataset in ("loose", "strict"):
+        for name in ("2025-11-01", "2025-11-02", "20251102", "full"):
+            sqlite_project.write(f"data/{dataset}/{name}.csv", "id\n")
+        assert sqlite_project.dataflow("ready", dataset, "2025-11-01").returncode == 0
+        refused = sqlite_project.dataflow("ready", dataset, "20251102")
+        assert refused.returncode == 2
+        assert "'20251102' is not a dataid" in refused.stderr
+        assert "did you mean '2025-11-02'?" in refused.stderr
+        assert sqlite_project.dataflow("ready", dataset, "2025-11-02").returncode == 0
+    assert sqlite_project.dataflow("ready", "loose", "full").returncode == 0

@@ -155,9 +155,10 @@ def ready(
     Examples: dataflow ready orders 2025-11-12;  dataflow ready orders 2025-11-01..2025-11-30;
     dataflow ready orders 2025-11-12 --location data/late/orders.csv
     """
-    from opendataflow.domain.partitions.scheme import check_dataid, expand_ranges
+    from opendataflow.domain.partitions.scheme import check_dataid, check_like, expand_ranges
     from opendataflow.execution.processes import host_identity
     from opendataflow.execution.recover import recover_lost_runs
+    from opendataflow.store.published import find_latest
     from opendataflow.store.registry import assert_ready, get_dataset
     from opendataflow.store.reports.check_results import record_findings
 
@@ -169,6 +170,9 @@ def ready(
         raise UsageError("--location is the place of one chunk; give one dataid with it")
     for dataid in dataids:
         check_dataid(declared.datasetid, declared.partitions, dataid)
+    if declared.partitions is None and (latest := find_latest(store, declared)) is not None:
+        for dataid in dataids:
+            check_like(declared.datasetid, dataid, latest.dataid)
     # All are looked at before any is declared, so that a missing file is found first.
     manifests = [(dataid, _arrived(declared, dataid, root, location, store.environment)) for dataid in dataids]
     checked = [(*one, ()) for one in manifests] if unchecked else _checked(store, declared, root, manifests)

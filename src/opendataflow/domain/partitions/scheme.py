@@ -320,6 +320,15 @@ def _nearest(scheme: _Scheme, dataid: str) -> str:
     return near if place is not None and _is_in_range(scheme, place) and near != dataid else ""
 
 
+def check_like(name: str, dataid: str, other: str) -> None:
+    """Raise UsageError for a dataid of a dataset without a scheme that is a time, but not written as `other` is."""
+    form = _read_form(other)
+    if form is not None and form.kind in TIME_KINDS and _place(form, dataid) is None:
+        near = _nearest(form, dataid)
+        if near:
+            raise UsageError(f"{dataid!r} is not a dataid like those of {name}, as {other}; did you mean {near!r}?")
+
+
 def check_dataid(name: str, partitions: str | None, dataid: str) -> None:
     """Raise UsageError for a dataid that the dataset or job cannot have."""
     if problem := why_no_dataid(name, partitions, dataid, in_range=True):
