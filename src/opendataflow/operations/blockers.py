@@ -181,7 +181,7 @@ class _Facts:
             where = (owner, datasetid, of_dataid)
             if problem:
                 return Root("REJECTED", owner, datasetid), where, f"{datasetid}/{of_dataid} was rejected: {problem}"
-            return Root("MISSING", owner, datasetid), where, f"{datasetid}/{of_dataid} is {status or 'not there yet'}"
+            return Root("MISSING", owner, datasetid), where, f"{datasetid}/{of_dataid} is {_missing(status)}"
         code, evidence = find_refusal(row[6]) or ("", "")
         if row[5] is not None:
             return Root(code or "PARKED", project, jobid), key, f"{evidence}; parked until {row[5]}"
@@ -216,9 +216,7 @@ class _Facts:
                 root, where, reason = self.root((owner, producer, "full"), frozenset())
             else:
                 kind, text = (
-                    ("REJECTED", f"was rejected: {problem}")
-                    if problem
-                    else ("MISSING", f"is {status or 'not there yet'}")
+                    ("REJECTED", f"was rejected: {problem}") if problem else ("MISSING", f"is {_missing(status)}")
                 )
                 root, where = Root(kind, owner, datasetid), (owner, datasetid, "full")
                 reason = f"{datasetid}/full {text}, and every dataid of {jobid} reads it"
@@ -231,6 +229,11 @@ class _Facts:
             ready = [((row[0], row[1]), row[2]) for row in self._read("ready_jobs")]
             found += [(*self._everything(), number, job) for job, number in ready or [(EVERYTHING[:2], 0)]]
         return found
+
+
+def _missing(status: str | None) -> str:
+    """How a chunk that nobody makes stands; one whose file was rejected once has a row, and is as little there."""
+    return "not there yet" if status in (None, "PENDING") else status
 
 
 def _held(row: Row) -> str:

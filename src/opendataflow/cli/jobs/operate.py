@@ -168,7 +168,7 @@ def hold(
         which = find_dataids(store, of, dataids)
         _preview(which.describe(job))
         done = hold_in(store, of, which.dataids, reason=reason, optional=which.in_ranges, dry_run=dry_run)
-        _put_changes(done, "held", dry_run=dry_run, as_json=as_json)
+        _put_changes(done, "HOLD", "held", dry_run=dry_run, as_json=as_json)
         return
     if dry_run:
         _put_job(job, "would be held", {"jobid": job, "held": True, "applied": False}, as_json=as_json)
@@ -194,7 +194,7 @@ def release(job: JobId, dataids: HeldDataids = None, dry_run: DryRun = False, as
         which = find_dataids(store, of, dataids)
         _preview(which.describe(job))
         done = release_in(store, of, which.dataids, optional=which.in_ranges, dry_run=dry_run)
-        _put_changes(done, "released", dry_run=dry_run, as_json=as_json)
+        _put_changes(done, "PENDING", "released", dry_run=dry_run, as_json=as_json)
         return
     if dry_run:
         _put_job(job, "would be released", {"jobid": job, "held": False, "applied": False}, as_json=as_json)
@@ -219,14 +219,14 @@ def _put_job(job: str, told: str, fields: dict[str, Any], *, as_json: bool) -> N
         say(f"{job} {told}")
 
 
-def _put_changes(done: list[dict[str, Any]], word: str, *, dry_run: bool, as_json: bool) -> None:
+def _put_changes(done: list[dict[str, Any]], wanted: str, word: str, *, dry_run: bool, as_json: bool) -> None:
     """What changed, or would; of many, so many are named."""
     if as_json:
         put_json([{**one, "applied": not dry_run and one["before"] != one["status"]} for one in done])
         return
     for one in done if dry_run else done[:SAID]:
-        same = one["before"] == one["status"]
-        change = f"is {one['status']} already" if same else f"{one['before']} → {one['status']}"
+        same = f"is {wanted} already" if one["status"] == wanted else f"stays {one['status']}"
+        change = same if one["before"] == one["status"] else f"{one['before']} → {one['status']}"
         (put if dry_run else say)(f"{one['jobid']}/{one['dataid']}: {change}")
     if len(done) > SAID:
         changed = sum(one["before"] != one["status"] for one in done)
