@@ -13,9 +13,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 from opendataflow.errors import DataflowError
 from opendataflow.spark.files_csv import CsvForm, find_form, find_line, find_quote_fault, open_bytes
 from opendataflow.spark.files_local import data_files, merged
-from opendataflow.spark.files_read import DEFAULTS, Part, load_part, read_parts, types_of
+from opendataflow.spark.files_read import DEFAULTS, Part, load_part, read_parts
 from opendataflow.spark.spark_errors import causes, plain_path
 from opendataflow.spark.spec import Place
+from opendataflow.spark.types import types_of
 
 _BAD = "_dataflow_bad_record"
 _UNREADABLE = (  # conditions of Spark

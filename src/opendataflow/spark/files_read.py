@@ -15,6 +15,7 @@ from opendataflow.spark.files_csv import CsvForm, find_form, look
 from opendataflow.spark.files_local import is_true, merged, option, require_files
 from opendataflow.spark.files_remote import Way, for_connector, home_of, is_remote, kept_copy, way_to
 from opendataflow.spark.spec import Place
+from opendataflow.spark.types import types_of
 
 LARGE_BYTES = 64 * 1024 * 1024  # from here it matters that several tasks can read a file
 
@@ -138,10 +139,6 @@ def ddl(schema: Mapping[str, str]) -> str:
 def parse_schema(text: str) -> StructType:
     """A schema in Spark's own words; the JVM parses it, and a warm child reads the same ones over and over."""
     return StructType.fromDDL(text)
-
-
-def types_of(schema: StructType) -> dict[str, str]:
-    return {field.name: field.dataType.simpleString() for field in schema}
 
 
 # CSV --------------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from opendataflow.spark.files_local import data_files, fsync, merged, option, sy
 from opendataflow.spark.files_remote import Way, for_connector, is_remote, way_to
 from opendataflow.spark.spark_errors import causes
 from opendataflow.spark.spec import Place
+from opendataflow.spark.types import types_of
 from opendataflow.storage.buckets.opened import arrow_source
 
 SMALL_BYTES = 16 * 1024 * 1024  # input up to here is written as one file: one task copes with it
@@ -219,4 +220,4 @@ def find_rows(place: Place) -> int | None:
 
 def schema_json(schema: StructType) -> str:
     """Columns and types in the form that project.yml declares them."""
-    return json.dumps({field.name: field.dataType.simpleString() for field in schema}, ensure_ascii=False)
+    return json.dumps(types_of(schema), ensure_ascii=False)
