@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from opendataflow.alerts.watch import Watch, tells_somebody
 from opendataflow.domain.job import Job
 from opendataflow.domain.streams import find_sealed_stream, find_settings
-from opendataflow.errors import ConfigurationError, JobFailed, SecretError, StoreUnavailable
+from opendataflow.errors import ConfigurationError, JobChanged, JobFailed, SecretError, StoreUnavailable
 from opendataflow.execution.drain import DrainWaits
 from opendataflow.execution.environment import find_passwords
 from opendataflow.execution.guard import Guard
@@ -287,6 +287,10 @@ class Worker:
                 found.append(why)
             must_wait = [job for job in self._upkeep.jobs if self._waits.must_wait(job)]
             may_wait = time.monotonic() < give_up and self._comes_later(found)
+        except JobChanged:
+            self._upkeep.look_at_registry_soon()
+            self._wake()
+            return False
         except StoreUnavailable as error:
             self._loop.is_away(error)
             return False
