@@ -26,9 +26,11 @@ from opendataflow.cli.streams import control as stream
 from opendataflow.cli.workers import limits as scale
 from opendataflow.cli.workers import spark as spark_drivers
 from opendataflow.cli.workers import tick, worker
+from opendataflow.domain.variables import is_platform_variable
 from opendataflow.errors import DataflowError, find_no_text
 from opendataflow.execution.guard import open_standard_streams
 from opendataflow.extras import find_missing
+from opendataflow.own_process import protect
 
 app = typer.Typer(
     name="dataflow",
@@ -120,6 +122,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def end() -> None:
     """What the installed command calls: `main`, and the end of the process."""
+    protect(is_platform_variable)
     code = main()
     if "pyarrow" in sys.modules:
         # Threads of Arrow that still read ahead are cut off where the interpreter ends, and would abort what is done.

@@ -24,6 +24,7 @@ MOST_ITEMS = 10_000_000
 _MILLISECONDS = re.compile(r"([0-9]{1,9})\s*ms")
 _SIZE = re.compile(r"([0-9]{1,12})\s*(B|KB|MB|GB)?", re.IGNORECASE)
 _UNITS = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}
+OWN_OPTIONS = ("bootstrap.servers", "group.id", "enable.auto.commit", "enable.auto.offset.store", "auto.offset.reset")
 _WORDS = (*SIMPLE, DECIMAL)
 
 
@@ -105,6 +106,29 @@ def _size(value: object) -> int:
 class KafkaEntry(_Strict):
     servers: Annotated[Filled, BeforeValidator(lambda value: ",".join(value) if isinstance(value, list) else value)]
     topic: Filled
+    lost: Literal["fail", "skip"] = "fail"
+    options: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("options", mode="before")
+    @classmethod
+    def _as_text(cls, value: object) -> object:
+        """Numbers and truths as the client has them: 5, true."""
+        if not isinstance(value, dict):
+            return value
+        return {
+            key: str(one).lower() if isinstance(one, bool) else str(one) if isinstance(one, int | float) else one
+            for key, one in value.items()
+        }
+
+    @field_validator("options")
+    @classmethod
+    def _no_secrets(cls, options: dict[str, str]) -> dict[str, str]:
+        for key, value in options.items():
+            if key in OWN_OPTIONS:
+                raise ValueError(f"{key} is OpenDataFlow's own; leave it out")
+            if "password" in key and not value.startswith("env:"):
+                raise ValueError(f"{key} does not belong into a file; name a variable: `{key}: env:KAFKA_PASSWORD`")
+        return options
 
 
 class FromEntry(_Strict):
@@ -168,7 +192,10 @@ class StreamEntry(_Strict):
         if self.from_ is None:
             return {"intake": True}
         if self.from_.kafka is not None:
-            return {"kafka": {"servers": self.from_.kafka.servers, "topic": self.from_.kafka.topic}}
+            kafka = self.from_.kafka
+            return {
+                "kafka": {"servers": kafka.servers, "topic": kafka.topic, "lost": kafka.lost, "options": kafka.options}
+            }
         return {"folder": self.from_.folder, "format": self.from_.format or "csv"}
 
     def definition(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from opendataflow.domain.job import JobStatus
 from opendataflow.server.access import Viewer
 from opendataflow.server.context import Ctx
-from opendataflow.server.jobs.facts import JobsAsked, dataids_of, find_jobs, one_job
+from opendataflow.server.jobs.facts import JobsAsked, count_dataids, dataids_of, find_jobs, one_job
 
 router = APIRouter(tags=["jobs"])
 ProjectId = Annotated[str, Path(max_length=500, description="The project's id.")]
@@ -176,13 +176,15 @@ async def list_jobs(
     """Jobs and pipelines of all projects, by name."""
     wanted = "paused" if paused else None if status is None else str(status)
     asked = JobsAsked(project, name, wanted, limit, offset)
-    return JobPage.model_validate(await context.stores.ask(lambda store: find_jobs(store, asked)))
+    counts = await count_dataids(context.stores)
+    return JobPage.model_validate(await context.stores.ask(lambda store: find_jobs(store, asked, counts)))
 
 
 @router.get("/v1/jobs/{project}/{job}")
 async def get_job(project: ProjectId, job: JobId, user: Viewer, context: Ctx) -> JobDetail:
     """Everything about a job: what it reads and writes, its code, schedule, limits, and latest runs."""
-    return JobDetail.model_validate(await context.stores.ask(lambda store: one_job(store, project, job)))
+    counts = await count_dataids(context.stores)
+    return JobDetail.model_validate(await context.stores.ask(lambda store: one_job(store, project, job, counts)))
 
 
 @router.get("/v1/dataids/{project}/{job}")
