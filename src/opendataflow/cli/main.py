@@ -12,8 +12,8 @@ from opendataflow import __version__
 from opendataflow.cli import serve
 from opendataflow.cli.accounts import users as accounts
 from opendataflow.cli.alerts import notify
-from opendataflow.cli.datasets import arrive, checks, output
-from opendataflow.cli.jobs import operate, recover, registered, schedule, state
+from opendataflow.cli.datasets import arrive, checks, output, verify
+from opendataflow.cli.jobs import operate, recover, registered, schedule, stale, state
 from opendataflow.cli.projects import crypt, validate
 from opendataflow.cli.projects import git as git_projects
 from opendataflow.cli.projects import import_legacy as legacy
@@ -54,7 +54,9 @@ tick.add_to(app)
 worker.add_to(app)
 arrive.add_to(app)
 checks.add_to(app)
+verify.add_to(app)
 operate.add_to(app)
+stale.add_to(app)
 abort.add_to(app)
 recover.add_to(app)
 clean.add_to(app)

@@ -44,7 +44,7 @@ def script_work(
 
     declared = job.definition.get("args") if has_own_args else None
     argv = [script, *(map(str, declared) if isinstance(declared, list) else ()), *args]
-    return Work(lambda: argv, manifests)
+    return Work(lambda: argv, manifests, script=script)
 
 
 def audit_output(

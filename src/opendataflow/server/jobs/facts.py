@@ -18,6 +18,7 @@ from opendataflow.server.stores import Stores
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.records.workers import find_pause_of_all, limits_of, list_changes, list_limits
 from opendataflow.store.reports.pipelines import list_steps
+from opendataflow.store.reports.stale import Count, count_stale
 from opendataflow.store.rows import Row
 from opendataflow.store.schedules import list_set, schedule_of, told
 
@@ -159,6 +160,7 @@ def one_job(store: LoopStore, project: str, jobid: str, counts: Counts) -> dict[
         "counts": counts.get((project, jobid), {}),
         "transformations": _transformations(store, job), "runs": runs_of(store, job, limit=RUNS),
         "changes": list_changes(store, job=job, limit=CHANGES),
+        "stale": count_stale(store, project=project, jobid=jobid).get((project, jobid), Count(0, 0))._asdict(),
     }  # fmt: skip
 
 
