@@ -267,7 +267,7 @@ def test_why_names_the_blocker_and_the_next_step_until_all_is_done(project: Proj
     told = why()
     assert "work/1 is FAILED, it exited 5" in told
     assert "no space left" in told
-    assert "Next step: mend the cause, then `dataflow resubmit work 1`" in told
+    assert "Next step: fix the cause, then `dataflow resubmit work 1`" in told
     (project.folder / "mended").touch()
     resubmitted = project.dataflow("resubmit", "work", "1")
     assert "work/1: FAILED → RESUBMIT" in resubmitted.stderr
@@ -410,7 +410,7 @@ def refusing(tmp_path_factory: pytest.TempPathFactory) -> Project:
         (["--drain", "--dataid", "1", "jobs/work.sh"], "leave out --dataid"),
         (["--dataid", "", "jobs/work.sh"], "is not a dataid"),
         (["jobs/absent.sh"], "there is no script jobs/absent.sh"),
-        (["work"], "there is no script work; a job that is registered is run by its name with `dataflow run work`"),
+        (["work"], "there is no script work; the job work is `RunJob jobs/work.sh`, or `dataflow run work`"),
         (["--wait", "nan", "jobs/work.sh"], "not a number of seconds"),
     ],
 )
@@ -431,7 +431,7 @@ def test_bad_arguments_exit_2_with_a_helpful_text(refusing: Project, argv: list[
         (["run", "work", "--drain", "--dataid", "1"], "leave out --dataid"),
         (["ready", "nothing", "1"], "dataset 'nothing' is not registered"),
         (["ready", "out", "x"], "'x' is not a dataid of out"),
-        (["ready", "out", "3..1"], "'3..1' is no range of out"),
+        (["ready", "out", "3..1"], "'3' is not a dataid of out"),
         (["ready", "work", "1"], "dataset 'work' is not registered; it is a job, and makes 'out'"),
         (["preview", "work"], "dataset 'work' is not registered; it is a job, and makes 'out'"),
         (["checks", "work"], "dataset 'work' is not registered; it is a job, and makes 'out'"),

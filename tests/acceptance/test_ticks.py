@@ -86,4 +86,5 @@ def test_a_tick_goes_on_past_a_job_that_cannot_start(project: Project) -> None:
     done = project.dataflow("tick")
     assert done.returncode == 2
     assert "there is no script" in done.stderr
+    assert "1 run, none failed; 1 job could not be started" in done.stderr
     assert len(lines(project, "stamp")) == 1

@@ -31,6 +31,7 @@ SHOWN_ONLY = {
     "how-to/send-items.md": "tests/acceptance/test_stream_commands.py",
     "how-to/streams.md": "tests/acceptance/test_stream_commands.py",
     "how-to/workers.md": "tests/scheduling/test_worker.py",
+    "reference/http-api.md": "tests/docs/test_snippets.py",
 }
 SHARDS = 40 if "DATAFLOW_EVERY_FAULT" in os.environ else 12  # instead of 10,000; `make faults`: 40
 

@@ -425,6 +425,26 @@ def test_while_the_store_is_away_what_runs_goes_on_and_it_is_tried_with_growing_
     assert two.running == ["work/3", "work/2"]
 
 
+def test_a_store_that_can_be_read_and_not_written_is_not_reported_at_every_try(
+    two: Looped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full disk."""
+    two.go()
+    away = Away()
+    with monkeypatch.context() as patched:
+        patched.setattr(two.store, "finish_and_claim_many", away)
+        two.guard("1").exits(0)
+        for _ in range(200):
+            two.go()
+            two.advance(0.05)
+        assert 5 < away.calls <= 20, "it is tried with growing pauses"
+        assert len(two.said) <= 4, two.said
+    two.advance(AWAY_SECONDS[1])
+    two.go()
+    assert not two.loop.is_cut_off
+    assert [one.status for one in two.ended] == ["COMPLETE"]
+
+
 def test_a_lease_that_cannot_be_renewed_is_tried_again_within_a_second(
     two: Looped, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,7 +63,8 @@ TEXTS = {
     "a list": ("- a\n", "1: a project needs at least `name: …`"),
     "only comments": ("# name: x\n", "1: a project needs at least `name: …`"),
     "a bracket left open": (
-        "name: [x\nspark: y\n", "2: not valid YAML: while parsing a flow sequence did not find expected ',' or ']'"),
+        "name: [x\nspark: y\n",
+        "2: name: not valid YAML: while parsing a flow sequence did not find expected ',' or ']'"),
     "a quote left open": (
         "name: x\nspark: 'y\n", "3: not valid YAML: while scanning a quoted scalar found unexpected end of stream"),
     "a tab": (
@@ -372,7 +373,7 @@ JOBS = {
     "a key for pipelines": (
         "engine: spark",
         "9: jobs.load.engine: unknown key; known are retries, brake, notify, lease, timeout, concurrency, order, "
-        "catchup, script, inputs, outputs, env"),
+        "catchup, script, inputs, outputs, args, env"),
     "inputs as a text": ("inputs: orders", "9: jobs.load.inputs: should be a list like [orders], not a text"),
     "inputs as a mapping": ("inputs: {orders: {}}", "9: jobs.load.inputs: should be a list like [a, b], not a mapping"),
     "an input that is a list": ("inputs: [[orders]]", f"9: jobs.load.inputs.0: {INPUT}"),

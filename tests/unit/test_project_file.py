@@ -283,7 +283,7 @@ def test_an_unknown_environment_names_those_that_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("name: [x\n", "project.yml:2: not valid YAML"),
+        ("name: [x\n", "project.yml:2: name: not valid YAML"),
         ("", "project.yml:1: a project needs at least `name: …`"),
         ("- a\n", "project.yml:1: a project needs at least `name: …`"),
         ("environments: {}\n", "name: is missing"),

@@ -160,7 +160,7 @@ class _Look:
 
     def _why_stream(self, row: StreamRow, limit: float) -> str:
         if row.state == FAILED:
-            return f"the stream is FAILED: {row.reason}; mend the cause, then `dataflow stream resume {row.jobid}`"
+            return f"the stream is FAILED: {row.reason}; fix the cause, then `dataflow stream resume {row.jobid}`"
         unseen = self._since(row.seen_at)
         if row.state == RUNNING and unseen is not None and unseen >= EXPIRED_SECONDS:
             return f"{row.owner} runs the stream, and was not heard of for {_minutes(unseen)}; start a worker"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.job import Job
+from opendataflow.domain.partitions.scheme import expected_dataids, kind_of
 from opendataflow.store.claims import LoopStore
 
 if TYPE_CHECKING:
@@ -114,8 +115,8 @@ def next_slot_of(store: LoopStore, job: Job) -> "tuple[str, datetime.datetime] |
 def _expect(store: LoopStore, job: Job) -> None:
     if job.partitions is None:
         return
-    kind = next((kind for kind in (*_LENGTHS, "sequence") if f'"{kind}"' in job.partitions), None)
-    if kind is None:
+    kind = kind_of(job.partitions)
+    if kind not in _LENGTHS and kind != "sequence":
         return  # other schemes are complete when they are applied
     highest = None
     if kind == "sequence":
@@ -128,8 +129,6 @@ def _expect(store: LoopStore, job: Job) -> None:
         if _after(job.expected_upto, kind) >= current:
             return  # the slot after the last expected one is not over yet
     import datetime
-
-    from opendataflow.domain.partitions.scheme import expected_dataids
 
     now = datetime.datetime.fromtimestamp(store.clock(), datetime.UTC)
     due = expected_dataids(json.loads(job.partitions), now=now, after=job.expected_upto, highest=highest)

@@ -5,7 +5,6 @@ One look costs a stat for each file that is READY already, and nothing in the st
 
 import json
 import os
-import re
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -14,18 +13,35 @@ from opendataflow.checks.perform import check_chunk, with_checks
 from opendataflow.domain.checks.check import Finding, checks_of, failures, passed, printable
 from opendataflow.domain.chunk import ChunkStatus, Manifest
 from opendataflow.domain.dataset import Dataset, chunk_location
+from opendataflow.domain.partitions.path_template import (
+    PLACEHOLDER,
+    Fields,
+    complete,
+    fill,
+    has_mark,
+    is_settled,
+    pattern_of,
+    settle,
+)
 from opendataflow.domain.partitions.scheme import FULL, is_dataid, is_file_name, natural_key
 from opendataflow.domain.runs.questions import CODES, Question
 from opendataflow.errors import Refused, UsageError
 from opendataflow.storage.files import Found, is_reachable, is_same, manifest_of, why_stale
 from opendataflow.storage.folders import Folders, folders_of
-from opendataflow.store.arrivals import Known, earlier_rows, known_chunks, record_rejection
+from opendataflow.store.arrivals import (
+    Known,
+    earlier_rows,
+    forget_rejection,
+    known_chunks,
+    list_problems,
+    record_change,
+    record_rejection,
+)
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.registry import assert_ready
 from opendataflow.store.reports.check_results import record_findings
 
 STABLE_SECONDS = 10.0  # where a dataset declares no `arrival:`
-_MARK = "{dataid}"
 
 
 class State(StrEnum):
@@ -102,10 +118,12 @@ class _Scan:
 
     def run(self) -> Iterator[Arrival]:
         candidates = []
+        has_seen_all = not self.dry_run
         is_known_dataid = _membership(self.dataset)
-        for one in find_candidates(self.dataset.location or "", self.root, self.folders):
+        for one in find_candidates(self.dataset, self.root, self.folders):
             if not one.dataid:
                 missing = isinstance(one.error, FileNotFoundError)
+                has_seen_all &= missing
                 text = f"{one.path} is not there" if missing else f"{one.path}: {_strerror(one.error)}"
                 state, question = (State.WAITING, None) if missing else (State.REJECTED, Question.LOCATION)
                 yield Arrival(self.dataset.datasetid, "", state, text, question)
@@ -120,6 +138,14 @@ class _Scan:
         for one in sorted(candidates, key=lambda one: natural_key(one.dataid)):
             if os.path.normpath(one.path) not in beside:
                 yield self._look(one, known.get(one.dataid))
+        if has_seen_all:
+            self._forget_those_gone({one.dataid for one in candidates})
+
+    def _forget_those_gone(self, there: set[str]) -> None:
+        """A file that was rejected and is no longer there is no problem any more."""
+        for problem in list_problems(self.store, project=self.dataset.project, datasetid=self.dataset.datasetid):
+            if not problem.is_change and problem.dataid not in there:
+                forget_rejection(self.store, problem)
 
     def _files_beside(self, dataid: str) -> Iterator[str]:
         """Markers and checksum files of a chunk, which are no chunks themselves."""
@@ -128,7 +154,7 @@ class _Scan:
         place = chunk_location(self.dataset, dataid, root=self.root) or ""
         for template in templates:
             if template:
-                path = os.path.join(self.root, template.replace("{path}", place).replace(_MARK, dataid))
+                path = os.path.join(self.root, fill(template.replace("{path}", place), dataid, self.dataset.partitions))
                 yield os.path.normpath(path)
 
     def _arrival(self, dataid: str, state: State, text: str, question: Question | None = None) -> Arrival:
@@ -157,7 +183,12 @@ class _Scan:
         except OSError as error:
             raise _Stop(State.REJECTED, f"{one.path}: {_strerror(error)}", Question.LOCATION) from error
         if same:
+            if known.problem is not None and not self.dry_run:
+                record_change(self.store, self.dataset, one.dataid, None)
             return self._arrival(one.dataid, State.KNOWN, "")
+        if not self.dry_run:
+            text = f"{CODES[Question.RIGHT][0]}: {one.path} changed after it was READY"
+            record_change(self.store, self.dataset, one.dataid, printable(text))
         take = f"`dataflow ready {self.dataset.datasetid} {one.dataid}` takes it as it is now"
         return self._arrival(
             one.dataid,
@@ -236,7 +267,7 @@ class _Scan:
         if not found.files:
             raise _Stop(State.WAITING, "there is no file in it yet")
         if done := self.arrival.get("done"):
-            marker = os.path.join(self.root, done.replace(_MARK, one.dataid))
+            marker = os.path.join(self.root, fill(done, one.dataid, self.dataset.partitions))
             if not self._is_done(marker):
                 raise _Stop(State.WAITING, f"there is no {os.path.relpath(marker, self.root)} yet")
             return
@@ -274,45 +305,47 @@ def _is_same_place(one: str, other: str) -> bool:
 
 
 # From the template to the files ---------------------------------------------------------------------------------------
-def find_candidates(template: str, root: str, folders: Folders | None = None) -> Iterator[_Candidate]:
-    """What lies where the template points, with the dataid that its name tells.
+def find_candidates(dataset: Dataset, root: str, folders: Folders | None = None) -> Iterator[_Candidate]:
+    """What lies where the dataset's path points, with the dataid that its name tells.
 
-    Only folders whose names the template leaves open are listed. A folder that cannot be is a candidate without dataid.
+    Only folders whose names the path leaves open are listed. A folder that cannot be is a candidate without dataid.
     """
+    template = dataset.location or ""
     parts = [part for part in template.split("/") if part not in ("", ".")]
-    yield from _walk(folders or folders_of(root), root, parts, None if _MARK in template else FULL)
+    fields: Fields = {} if has_mark(template) else {"dataid": FULL}
+    yield from _walk(folders or folders_of(root), root, parts, fields, dataset.partitions)
 
 
-def _walk(folders: Folders, folder: str, parts: list[str], dataid: str | None) -> Iterator[_Candidate]:
+def _walk(
+    folders: Folders, folder: str, parts: list[str], fields: Fields, partitions: str | None
+) -> Iterator[_Candidate]:
     if not parts:
-        yield _Candidate(dataid or "", folder)
+        yield _Candidate(fields.get("dataid", ""), folder)
         return
     part, rest = parts[0], parts[1:]
-    if dataid is not None or _MARK not in part:
-        path = os.path.join(folder, part.replace(_MARK, dataid or ""))
-        if dataid is None:
-            yield from _walk(folders, path, rest, None)
+    if is_settled(part, fields):
+        path = os.path.join(folder, settle(part, fields))
+        if "dataid" not in fields:
+            yield from _walk(folders, path, rest, fields, partitions)
             return
         try:
             if not folders.is_there(path):
                 return
         except OSError as error:
-            yield _Candidate(dataid, path, error)
+            yield _Candidate(fields["dataid"], path, error)
             return
-        yield from _walk(folders, path, rest, dataid)
+        yield from _walk(folders, path, rest, fields, partitions)
         return
     try:
         names = list(folders.names(folder))
     except OSError as error:
         yield _Candidate("", folder, error)
         return
-    name_of = _pattern(part)
+    name_of = pattern_of(part, fields)
+    is_open = PLACEHOLDER.match(part) is not None
     for name in names:
         found = name_of.fullmatch(name)
-        if found and not (name.startswith(("_", ".")) and part.startswith(_MARK)):
-            yield from _walk(folders, os.path.join(folder, name), rest, found["dataid"])
-
-
-def _pattern(part: str) -> re.Pattern[str]:
-    first, *others = (re.escape(text) for text in part.split(_MARK))
-    return re.compile(f"{first}(?P<dataid>.+)" + "(?P=dataid)".join(others), re.DOTALL)
+        if found and not (name.startswith(("_", ".")) and is_open):
+            told = complete({**fields, **found.groupdict()}, partitions)
+            if told is not None:
+                yield from _walk(folders, os.path.join(folder, name), rest, told, partitions)

@@ -19,7 +19,7 @@ from opendataflow.arrivals.scan import Arrival, State, scan_dataset, why_not
 from opendataflow.domain.dataset import Dataset, chunk_location
 from opendataflow.domain.job import Job
 from opendataflow.domain.partitions.scheme import FULL, expected_dataids
-from opendataflow.domain.tables import find_table, table_location
+from opendataflow.domain.tables import find_table, is_taken_in, table_location
 from opendataflow.errors import Refused, UsageError
 from opendataflow.storage.files import manifest_of
 from opendataflow.store.arrivals import known_chunks, open_chunks
@@ -37,14 +37,9 @@ def take_in_sources(store: LoopStore, job: Job, *, say: Callable[[str], None]) -
     take_in_datasets(store, own, job.root, say=say)
 
 
-def waits(dataset: Dataset) -> bool:
-    """True when something of this dataset may have to be taken in: it says how its files arrive, or is a table."""
-    return '"arrival"' in (dataset.definition or "") or find_table(dataset) is not None
-
-
 def take_in_datasets(store: LoopStore, datasets: Iterable[Dataset], root: str, *, say: Callable[[str], None]) -> None:
     """Look for what is new of those of the datasets that say how theirs arrive, that nobody declares, or are tables."""
-    waited_for = [one for one in datasets if waits(one)]
+    waited_for = [one for one in datasets if is_taken_in(one)]
     if not waited_for:
         return
     producers = {(row[0], row[1]): str(row[3]) for row in store.read("producers", {}, file="registry")}

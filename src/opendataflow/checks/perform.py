@@ -30,6 +30,7 @@ from opendataflow.domain.checks.check import (
 )
 from opendataflow.domain.chunk import Manifest
 from opendataflow.domain.dataset import Dataset
+from opendataflow.domain.partitions.path_template import fill
 from opendataflow.storage.buckets.opened import open_binary
 from opendataflow.storage.files import find_files, is_inside, is_local, is_reachable
 
@@ -60,7 +61,9 @@ def check_chunk(
             found[number] = skipped(check, "not checked here, needs Spark")
         elif check.kind in ON_FILES:
             try:
-                found[number] = _check_files(check, location, dataid, root=root, found=found_manifest, now=now)
+                found[number] = _check_files(
+                    check, location, dataid, dataset.partitions, root=root, found=found_manifest, now=now
+                )
             except OSError as error:
                 found[number] = _finding(check, False, f"{error.filename or location}: {error.strerror or error}")
         else:
@@ -120,7 +123,9 @@ def _finding(check: Check, ok: bool, detail: str) -> Finding:
 
 
 # Without a row --------------------------------------------------------------------------------------------------------
-def _check_files(check: Check, location: str, dataid: str, *, root: str, found: Manifest, now: float) -> Finding:
+def _check_files(
+    check: Check, location: str, dataid: str, partitions: str | None, *, root: str, found: Manifest, now: float
+) -> Finding:
     match check.kind:
         case "exists":
             return _finding(
@@ -133,13 +138,15 @@ def _check_files(check: Check, location: str, dataid: str, *, root: str, found: 
             times = [changed for _, _, changed in find_files(location).files]
             return age_finding(check, now - min(times) / 1e9 if times else 0.0)
         case _:
-            problem = _checksum_problem(check.options, location, dataid, root=root)
+            problem = _checksum_problem(check.options, location, dataid, partitions, root=root)
             return _finding(check, not problem, problem or f"{check.options['algorithm']} agrees")
 
 
-def _checksum_problem(options: Mapping[str, Any], location: str, dataid: str, *, root: str) -> str:
+def _checksum_problem(
+    options: Mapping[str, Any], location: str, dataid: str, partitions: str | None, *, root: str
+) -> str:
     """Why the checksum file does not vouch for the chunk; empty when it does."""
-    place = str(options["file"]).replace("{path}", location).replace("{dataid}", dataid)
+    place = fill(str(options["file"]).replace("{path}", location), dataid, partitions)
     place = os.path.join(root, place)
     if not is_inside(place, root):
         return f"{place} is not below {root}, the root of this environment"

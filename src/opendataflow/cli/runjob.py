@@ -128,18 +128,47 @@ def _warn_of_late_options(argv: list[str], script: str, args: list[str]) -> None
         say(f"{late} is given to the script; for RunJob it stands before it: RunJob {late} … {script}")
 
 
+def _hint_of_job(path: str) -> str:
+    """Which job a script that is not there may be meant for; empty when that cannot be found out."""
+    import contextlib
+    import difflib
+
+    from opendataflow.project.address import get_address
+    from opendataflow.store import open_store
+
+    name = os.path.splitext(os.path.basename(path))[0]
+    with contextlib.suppress(DataflowError):
+        address = get_address(os.getcwd(), os.path.dirname(os.path.abspath(path)))
+        with contextlib.closing(open_store(address.store, actor="RunJob")) as store:
+            scripts = {
+                str(row[1]): row[3] for row in store.read("all_jobs", {"project": address.project}, file="overview")
+            }
+            near = [name] if name in scripts else difflib.get_close_matches(name, scripts, n=1)
+            for jobid in near:
+                run = f"`dataflow run {jobid}`"
+                if scripts[jobid] is None:
+                    return f"; the job {jobid} names no script in project.yml, so RunJob needs the path to it"
+                home = store.get_job(jobid, project=address.project).home
+                place = os.path.relpath(os.path.join(home, str(scripts[jobid])))
+                return f"; the job {jobid} is `RunJob {place}`, or {run}"
+    return ""
+
+
 def _run(argv: list[str]) -> int:
     path, args, dataid, wait, drain = parse(argv)
     _warn_of_late_options(argv, path, args)
     guard = Guard()  # forked while this process is small and has nothing open
     from opendataflow.execution.script import script_work
-    from opendataflow.execution.session import Session, get_script
+    from opendataflow.execution.session import ScriptMissing, Session, get_script
     from opendataflow.execution.supervise import Signals
     from opendataflow.project.address import get_address
     from opendataflow.scheduling.report import report
 
     signals = Signals()
-    script = get_script(path)
+    try:
+        script = get_script(path)
+    except ScriptMissing as error:
+        raise ScriptMissing(f"{error}{_hint_of_job(path)}") from None
     jobid = os.path.splitext(os.path.basename(script))[0]
     address = get_address(os.getcwd(), os.path.dirname(script))
     session = Session(guard, signals, address, jobid, say=say)

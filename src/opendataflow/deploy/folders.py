@@ -12,6 +12,7 @@ import re
 import shutil
 from collections.abc import Iterator
 
+from opendataflow.domain.partitions.path_template import PLACEHOLDER
 from opendataflow.domain.registration import Registration
 from opendataflow.private_files import OWN_FOLDER
 from opendataflow.project.address import Address
@@ -108,8 +109,8 @@ def _brought(registration: Registration, version: str, base: str) -> Iterator[st
 
 def _pattern(place: str) -> "re.Pattern[str]":
     """The files of a dataset: its place with any dataid, or below it."""
-    parts = (re.escape(part) for part in os.path.normpath(place).split("{dataid}"))
-    return re.compile("[^/]+".join(parts) + "(/.*)?")
+    parts = PLACEHOLDER.sub("\0", os.path.normpath(place)).split("\0")
+    return re.compile("[^/]+".join(re.escape(part) for part in parts) + "(/.*)?")
 
 
 # Versions that nobody needs -------------------------------------------------------------------------------------------

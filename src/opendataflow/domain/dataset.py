@@ -1,8 +1,11 @@
 """A dataset: named data with its connection, location template, format and partition scheme."""
 
-from typing import NamedTuple
+import functools
+import json
+from typing import Any, NamedTuple
 
-from opendataflow.domain.partitions.scheme import is_file_name, why_no_dataid
+from opendataflow.domain.partitions.path_template import MARK, fill, has_form, has_mark
+from opendataflow.domain.partitions.scheme import is_file_name, slot_of_json, why_no_dataid
 from opendataflow.errors import UsageError
 
 DESCRIPTOR_FIELDS = ("hostname", "database", "schemaname", "tablename", "username")
@@ -26,10 +29,15 @@ class Dataset(NamedTuple):
     definition: str | None = None  # JSON: schema, options, checks
     clock: str | None = None  # the clock whose slots are its chunks
 
+    def declares(self, *keys: str) -> bool:
+        """True when its definition says something under one of these keys; a column of that name is another thing."""
+        text = self.definition or ""
+        return any(f'"{key}"' in text and bool(_read_definition(text).get(key)) for key in keys)
+
     @property
     def has_own_runs(self) -> bool:
         """True when each run writes to a directory of its own and publishing points the chunk at it."""
-        return self.location is not None and "{dataid}" not in self.location and self.partitions != '"none"'
+        return self.location is not None and not has_mark(self.location) and self.partitions != '"none"'
 
     @property
     def is_one_file(self) -> bool:
@@ -40,6 +48,11 @@ class Dataset(NamedTuple):
     def is_export(self) -> bool:
         """True when a pipeline's chunks are shown together in one file."""
         return self.is_one_file and self.has_own_runs
+
+
+@functools.lru_cache(maxsize=1024)
+def _read_definition(definition: str) -> dict[str, Any]:
+    return dict(json.loads(definition))
 
 
 def variable_prefix(datasetid: str) -> str:
@@ -73,15 +86,17 @@ def chunk_location(dataset: Dataset, dataid: str, *, root: str) -> str | None:
         return None
     if problem := why_no_place(dataset, dataid):
         raise UsageError(problem)
-    return _join(root, dataset.location.replace("{dataid}", dataid))
+    return _join(root, fill(dataset.location, dataid, dataset.partitions))
 
 
 def why_no_place(dataset: Dataset, dataid: str) -> str:
     """Why the dataid cannot be put into the dataset's path; empty when it can, or need not."""
-    if dataset.location is None or "{dataid}" not in dataset.location:
+    if dataset.location is None or not has_mark(dataset.location):
         return ""
     problem = why_no_dataid(dataset.datasetid, dataset.partitions, dataid)
-    if not problem and not is_file_name(dataid):
+    if not problem and has_form(dataset.location) and slot_of_json(dataid, dataset.partitions) is None:
+        problem = f"the dataid {dataid!r} of {dataset.datasetid} is no day, hour or month, and its path asks for one"
+    if not problem and MARK in dataset.location and not is_file_name(dataid):
         problem = f"the dataid {dataid!r} of {dataset.datasetid} cannot be part of a file's name"
     return problem
 

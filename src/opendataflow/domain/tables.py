@@ -59,6 +59,11 @@ def find_table(dataset: Dataset) -> Table | None:
     )  # fmt: skip
 
 
+def is_taken_in(dataset: Dataset) -> bool:
+    """True when what is new of it is found without being declared: it says how its files arrive, or is a table."""
+    return dataset.declares("arrival") or find_table(dataset) is not None
+
+
 # Where ----------------------------------------------------------------------------------------------------------------
 def sqlite_file(url: str, root: str) -> str | None:
     """The file of a SQLite database: below the environment's root, unless its path is absolute. None for others."""

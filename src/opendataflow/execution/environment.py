@@ -171,7 +171,7 @@ def find_passwords(datasets: Iterable[Dataset]) -> dict[tuple[str, str], str]:
 
 def _address_variable(dataset: Dataset) -> str | None:
     """The variable that holds the address of the dataset's database; ConfigurationError for one of OpenDataFlow's."""
-    if dataset.definition is None or '"url_env"' not in dataset.definition:
+    if dataset.definition is None or not dataset.declares("url_env"):
         return None
     import json
 

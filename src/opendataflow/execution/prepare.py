@@ -72,10 +72,9 @@ def look_at_input(chunk: Input, dataset: Dataset, *, root: str) -> Sight:
     location = input_location(chunk, dataset, root=root)
     if location is None or chunk.status is not ChunkStatus.READY:
         return Sight(location)
-    has_checks = dataset.definition is not None and '"checks"' in dataset.definition
     table = find_table(dataset)
     sight = _look(chunk, location, root=root) if table is None else _look_at_table(chunk, dataset, table, root=root)
-    return sight._replace(has_checks=has_checks)
+    return sight._replace(has_checks=dataset.declares("checks"))
 
 
 def find_changed(job: Job, inputs: Iterable[Input]) -> list[Input]:

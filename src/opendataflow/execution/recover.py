@@ -93,9 +93,17 @@ def report_kept(work: str, store: LoopStore, *, say: Say) -> None:
                 record = json.load(file)
         except FileNotFoundError:
             continue  # another run on this host was faster
-        if record["store"] != store.url.rpartition("@")[2]:
+        except ValueError:
+            record = {}  # cut off, or not ours
+        try:
+            if record["store"] != store.url.rpartition("@")[2]:
+                continue
+            claim, result = _claim(record["claim"]), _result(record["result"])
+        except (KeyError, TypeError, ValueError, AttributeError):
+            say(f"{path} is no record of a run that this version can read; put aside, and the run's work is done again")
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(path, path.removesuffix(".json") + ".unreadable")
             continue
-        claim, result = _claim(record["claim"]), _result(record["result"])
         what = f"run {claim.runid} of {claim.jobid}/{claim.dataid} ended {result.ending} while the store was away"
         try:
             finished = store.finish(claim, result)

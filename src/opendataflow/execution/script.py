@@ -19,15 +19,16 @@ from opendataflow.store.claims import LoopStore
 
 def script_work(
     job: Job, script: str, args: list[str], *, store: LoopStore | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    say: Callable[[str], None] = lambda _: None, has_own_args: bool = True,
 ) -> Work:  # fmt: skip
-    """Run the script with these arguments, exactly as given; its outputs are recorded where they were declared.
+    """Run the script with the job's own arguments and then these, exactly as given; its outputs are recorded.
 
+    Without `has_own_args` it is another command than the job's own, and takes these arguments alone.
     Outputs whose dataset declares checks must pass them. `store` knows the chunks before, and is told that the run
     still lives while a large output is read; `say` gets the warnings.
     """
     check_interpreter(job, script)
-    if is_in_bucket(job.root) or any('"checks"' in (link.dataset.definition or "") for link in job.outputs):
+    if is_in_bucket(job.root) or any(link.dataset.declares("checks") for link in job.outputs):
         require("pyarrow")  # before anything is claimed
 
     def manifests(claim: Claim, locations: Locations) -> tuple[tuple[str, str, Manifest], ...]:
@@ -43,7 +44,9 @@ def script_work(
             found.append((link.dataset.project, link.dataset.datasetid, manifest))
         return tuple(found)
 
-    return Work(lambda: [script, *args], manifests, script=script)
+    declared = job.definition.get("args") if has_own_args else None
+    argv = [script, *(map(str, declared) if isinstance(declared, list) else ()), *args]
+    return Work(lambda: argv, manifests, script=script)
 
 
 def audit_output(
@@ -54,7 +57,7 @@ def audit_output(
 
     What was found is kept in the store, also when it fails.
     """
-    if dataset.definition is None or '"checks"' not in dataset.definition:
+    if not dataset.declares("checks"):
         return manifest
     from opendataflow.checks.perform import audited
     from opendataflow.store.arrivals import earlier_rows

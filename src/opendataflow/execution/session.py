@@ -10,6 +10,7 @@ from opendataflow.arrivals.due import make_due
 from opendataflow.domain.job import Job
 from opendataflow.errors import ConfigurationError, JobChanged, UsageError
 from opendataflow.execution.deployed_version import is_left
+from opendataflow.execution.drain import DrainWaits
 from opendataflow.execution.environment import find_passwords
 from opendataflow.execution.guard import Guard
 from opendataflow.execution.recover import recover_lost_runs, report_kept
@@ -117,11 +118,15 @@ class Session:
         fold_if_due(self.store)
         keep_up(self.store, seconds=EXPAND_SECONDS)
 
-    def run(self, work: Work, *, dataid: str | None, wait_seconds: float, cwd: str, go_on: bool = False) -> Outcome:
+    def run(
+        self, work: Work, *, dataid: str | None, wait_seconds: float, cwd: str, waits: DrainWaits | None = None
+    ) -> Outcome:
         """One run; while nothing is claimable, wait for up to so many seconds.
 
-        Raises ZygoteFailed when no process for a pipeline's chunk can be started; then nothing was claimed.
+        With `waits`, it is one of a drain: it also waits for what a drain waits for by itself. Raises ZygoteFailed when
+        no process for a pipeline's chunk can be started; then nothing was claimed.
         """
+        go_on = waits is not None
         give_up = time.monotonic() + wait_seconds
         pause = 0.1
         while True:
@@ -135,16 +140,24 @@ class Session:
             outcome = taken if isinstance(taken, Outcome) else self.run_claimed(work, taken, cwd=cwd, go_on=go_on)
             if outcome.runid is not None and outcome.runid % FOLD_EVERY == 0:
                 self._fold()
-            can_wait = outcome.runid is None and 10 <= outcome.exit_code <= 14
+            must_wait = outcome.runid is None and waits is not None and not self.is_left() and waits.must_wait(self.job)
+            can_wait = must_wait or (wait_seconds and self._comes_later(outcome))
             number = self.signals.asked
-            if can_wait and wait_seconds and number is not None:
+            if can_wait and number is not None:
                 return outcome._replace(exit_code=128 + number, message=f"stopped waiting: signal {number}")
-            if not can_wait or time.monotonic() + pause > give_up:
+            if not can_wait or (not must_wait and time.monotonic() + pause > give_up):
                 if self.job.kind == "pipeline" and not go_on:
                     self._show_together()
                 return outcome
             select.select([self.signals.wake_fd], [], [], pause)  # a signal ends the pause
             pause = min(pause * 1.5, 2.0)
+
+    def _comes_later(self, outcome: Outcome) -> bool:
+        """True when what could not be claimed may be claimable after a while."""
+        if outcome.runid is not None:
+            return False
+        is_retried = outcome.status == "FAILED" and self.store.has_retry(self.job, outcome.dataid)
+        return is_retried or 10 <= outcome.exit_code <= 14
 
     def _take_new_definition(self) -> None:
         """The job was registered anew: what is claimed from now on is run as it is now."""
@@ -161,8 +174,10 @@ class Session:
 
     def drain(self, work: Work, *, wait_seconds: float, cwd: str) -> Iterator[Outcome]:
         """Run after run until nothing is claimable; a failed dataid does not stop the others."""
+        waits = DrainWaits(self.store, say=self.say)
         while True:
-            outcome = self.run(work, dataid=None, wait_seconds=wait_seconds, cwd=cwd, go_on=True)
+            outcome = self.run(work, dataid=None, wait_seconds=wait_seconds, cwd=cwd, waits=waits)
+            waits.ran(self.job, outcome)
             yield outcome
             stopped = outcome.exit_code in (5, 75) or self.signals.asked is not None or self.runner.guard.is_gone
             stopped = stopped or self.is_left()
@@ -185,15 +200,18 @@ class Session:
 
 
 def _reads_tables(job: Job) -> bool:
-    return any('"url' in (link.dataset.definition or "") for link in job.inputs)
+    return any(link.dataset.declares("url", "url_env") for link in job.inputs)
+
+
+class ScriptMissing(ConfigurationError):
+    """There is no file of that name."""
 
 
 def get_script(path: str) -> str:
     """The script's absolute path, or raise ConfigurationError: before the claim, so that nothing is taken in vain."""
     script = os.path.abspath(path)
     if not os.path.isfile(script):
-        hint = "" if os.sep in path else f"; a job that is registered is run by its name with `dataflow run {path}`"
-        raise ConfigurationError(f"there is no script {path}{hint}")
+        raise ScriptMissing(f"there is no script {path}")
     if not os.access(script, os.X_OK):
         raise ConfigurationError(f"the script {path} is not executable; run `chmod +x {path}`")
     return script

@@ -1,11 +1,13 @@
 """Everything that failed or is blocked, by what is at the root of it: one cause, one command, many dataids."""
 
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from typing import Any, NamedTuple
 
 from opendataflow.domain.runs.refusals import find_refusal
 from opendataflow.operations.verify import describe_finding
 from opendataflow.operations.verify import next_step as fix_of
+from opendataflow.store.arrivals import list_problems
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.records.workers import find_pause_of_all
 from opendataflow.store.reports.stuck import Closed, list_closed
@@ -15,14 +17,22 @@ from opendataflow.store.rows import Row
 LIMIT = 100_000  # rows that are looked at; that there are more is told
 Key = tuple[str, str, str]  # project, job or dataset, dataid
 EVERYTHING = ("", "everything", "all")
+_COUNTED = re.compile(r"(?<!exited )(?<!status )(?<!signal )[0-9]+")  # numbers that make no other cause
 
 
 class Root(NamedTuple):
     """What must be mended: `name` is a job or a dataset."""
 
-    kind: str  # FAILED, HOLD, PAUSED, LIMIT, RUNNING, NOT_RUN, REJECTED, MISSING, or a refusal's code
+    kind: str  # FAILED, HOLD, PAUSED, LIMIT, RUNNING, NOT_RUN, REJECTED, CHANGED, MISSING, or a refusal's code
     project: str
     name: str
+
+
+class Cause(NamedTuple):
+    """A root, and its reason without what differs from dataid to dataid: other reasons are other causes."""
+
+    root: Root
+    reason: str
 
 
 class Blockers(NamedTuple):
@@ -41,20 +51,39 @@ def find_blockers(store: LoopStore, *, project: str | None, limit: int = LIMIT) 
     At most so many failed and so many blocked dataids are looked at.
     """
     facts = _Facts(store, project, limit)
-    at_root: dict[Root, dict[Key, str]] = defaultdict(dict)
-    blocked: dict[Root, dict[Key, None]] = defaultdict(dict)
+    found: dict[Cause, dict[Key, str]] = defaultdict(dict)
+    blocked: dict[Cause, dict[Key, None]] = defaultdict(dict)
     for key in facts.rows:
         root, where, reason = facts.root(key, frozenset())
-        at_root[root][where] = reason
+        cause = _cause(root, where, reason)
+        found[cause][where] = reason
         if where != key:
-            blocked[root][key] = None
-    whole: dict[Root, dict[tuple[str, str], int]] = defaultdict(dict)  # jobs whose every dataid is blocked: how many
+            blocked[cause][key] = None
+    whole: dict[Cause, dict[tuple[str, str], int]] = defaultdict(dict)  # jobs whose every dataid is blocked: how many
     for root, where, reason, number, job in facts.shared():
-        at_root[root].setdefault(where, reason)
-        whole[root] |= {job: number} if number else {}
-    told = [_tell(root, causes, list(blocked[root]), whole[root], facts) for root, causes in at_root.items()]
+        cause = _cause(root, where, reason)
+        found[cause].setdefault(where, reason)
+        whole[cause] |= {job: number} if number else {}
+    for problem in facts.problems:
+        where = problem[:3]
+        kind = "CHANGED" if problem.is_change else "REJECTED"
+        reason = f"{problem.datasetid}/{problem.dataid} {'' if problem.is_change else 'was rejected: '}{problem.text}"
+        root = Root(kind, problem.project, problem.datasetid)
+        found[_cause(root, where, reason)].setdefault(where, reason)
+    alone = Counter(cause.root for cause in found)
+    told = [
+        _tell(cause.root, causes, list(blocked[cause]), whole[cause], facts, is_alone=alone[cause.root] == 1)
+        for cause, causes in found.items()
+    ]
     told += _damaged(store, project)
     return Blockers(sorted(told, key=lambda one: (-one["blocks"], -len(one["dataids"]), one["name"])), facts.is_all)
+
+
+def _cause(root: Root, where: Key, reason: str) -> Cause:
+    dataid = where[2]
+    if not dataid.isdigit():
+        reason = re.sub(rf"(?<!\w){re.escape(dataid)}(?!\w)", "*", reason)
+    return Cause(root, _COUNTED.sub("#", reason))
 
 
 def _damaged(store: LoopStore, project: str | None) -> list[dict[str, Any]]:
@@ -72,8 +101,9 @@ def _damaged(store: LoopStore, project: str | None) -> list[dict[str, Any]]:
 
 
 def _tell(
-    root: Root, causes: dict[Key, str], blocked: list[Key], whole: dict[tuple[str, str], int], facts: "_Facts"
-) -> dict[str, Any]:
+    root: Root, causes: dict[Key, str], blocked: list[Key], whole: dict[tuple[str, str], int], facts: "_Facts", *,
+    is_alone: bool,
+) -> dict[str, Any]:  # fmt: skip
     dataids = [key[2] for key in causes]
     return {
         "cause": root.kind,
@@ -83,20 +113,20 @@ def _tell(
         "reason": next(iter(causes.values())),
         "blocks": len(blocked) + sum(whole.values()),
         "jobs": sorted({key[1] for key in (*blocked, *whole)}),
-        "fix": next_step(root, dataids, root.name in facts.scanned),
+        "fix": next_step(root, dataids, root.name in facts.scanned, is_alone=is_alone),
     }
 
 
-def next_step(root: Root, dataids: list[str], can_scan: bool = False) -> str:
-    """The command that helps."""
+def next_step(root: Root, dataids: list[str], can_scan: bool = False, *, is_alone: bool = True) -> str:
+    """The command that helps. `is_alone`: the root has no other cause, so that `--failed` means these dataids only."""
     first = dataids[0]
+    named = f"{' '.join(dataids[:5])}{' …' if len(dataids) > 5 else ''}"
     match root.kind:
-        case "FAILED" if len(dataids) > 1:
-            return f"mend the cause (`dataflow why {root.name} {first}`), then `dataflow resubmit {root.name} --failed`"
         case "FAILED":
-            return f"mend the cause (`dataflow why {root.name} {first}`), then `dataflow resubmit {root.name} {first}`"
+            which = "--failed" if is_alone and len(dataids) > 1 else named
+            return f"fix the cause (`dataflow why {root.name} {first}`), then `dataflow resubmit {root.name} {which}`"
         case "HOLD":
-            return f"`dataflow release {root.name} {' '.join(dataids[:5])}{' …' if len(dataids) > 5 else ''}`"
+            return f"`dataflow release {root.name} {named}`"
         case "PAUSED" if not root.project:
             return "`dataflow resume all`"
         case "PAUSED":
@@ -111,6 +141,8 @@ def next_step(root: Root, dataids: list[str], can_scan: bool = False) -> str:
             return f"when it has arrived: `dataflow scan {root.name}`"
         case "MISSING":
             return f"when it has arrived: `dataflow ready {root.name} {first}`"
+        case "CHANGED":
+            return f"if that is right, `dataflow ready {root.name} {named}`; otherwise put the right data there"
         case "REJECTED":
             return f"put the right data there, then `dataflow scan {root.name}`"
     return f"`dataflow why {root.name} {first}`"
@@ -133,8 +165,10 @@ class _Facts:
         for row in self._read("missing_inputs", limit=limit):
             self._missing[row[0], row[1], row[2]].append(row)
         self._paused = {(row[0], row[1]): row for row in self._read("paused_jobs")}
+        self._holders = {(row[0], row[1], row[2]): row[3] for row in self._read("holders", limit=limit)}
         self._closed = {(one.project, one.jobid): one for one in list_closed(store, project=project)}
         self._all_paused = find_pause_of_all(store)
+        self.problems = list_problems(store, project=project)
         self._made_by: dict[tuple[str, str], str] = {}
         self.scanned: set[str] = set()
         for owner, datasetid, _, _, producer in self._read("datasets"):
@@ -155,7 +189,8 @@ class _Facts:
         if row[3] == "FAILED":
             return Root("FAILED", project, jobid), key, row[7] or "it failed"
         if row[3] == "HOLD":
-            return Root("HOLD", project, jobid), key, f"{jobid}/{dataid} is on HOLD"
+            by = self._holders.get(key)
+            return Root("HOLD", project, jobid), key, f"{jobid}/{dataid} is on HOLD" + (f" by {by}" if by else "")
         if row[4] > 0 and self._missing[key] and key not in trail:
             _, _, _, owner, datasetid, of_dataid, status, problem = self._missing[key][0]
             producer = self._made_by.get((owner, datasetid))
@@ -164,7 +199,7 @@ class _Facts:
             where = (owner, datasetid, of_dataid)
             if problem:
                 return Root("REJECTED", owner, datasetid), where, f"{datasetid}/{of_dataid} was rejected: {problem}"
-            return Root("MISSING", owner, datasetid), where, f"{datasetid}/{of_dataid} is {status or 'not there yet'}"
+            return Root("MISSING", owner, datasetid), where, f"{datasetid}/{of_dataid} is {_missing(status)}"
         code, evidence = find_refusal(row[6]) or ("", "")
         if row[5] is not None:
             return Root(code or "PARKED", project, jobid), key, f"{evidence}; parked until {row[5]}"
@@ -199,9 +234,7 @@ class _Facts:
                 root, where, reason = self.root((owner, producer, "full"), frozenset())
             else:
                 kind, text = (
-                    ("REJECTED", f"was rejected: {problem}")
-                    if problem
-                    else ("MISSING", f"is {status or 'not there yet'}")
+                    ("REJECTED", f"was rejected: {problem}") if problem else ("MISSING", f"is {_missing(status)}")
                 )
                 root, where = Root(kind, owner, datasetid), (owner, datasetid, "full")
                 reason = f"{datasetid}/full {text}, and every dataid of {jobid} reads it"
@@ -214,6 +247,11 @@ class _Facts:
             ready = [((row[0], row[1]), row[2]) for row in self._read("ready_jobs")]
             found += [(*self._everything(), number, job) for job, number in ready or [(EVERYTHING[:2], 0)]]
         return found
+
+
+def _missing(status: str | None) -> str:
+    """How a chunk that nobody makes stands; one whose file was rejected once has a row, and is as little there."""
+    return "not there yet" if status in (None, "PENDING") else status
 
 
 def _held(row: Row) -> str:

@@ -27,6 +27,11 @@ from opendataflow.store.open import SCHEMA_VERSION
 __all__ = ["OK", "PROBLEM", "WARNING", "Finding", "examine"]
 CLOCK_SECONDS = 2.0
 SHOWN = 5
+_REACHED_BY = {  # what a bucket is reached by
+    "s3": "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; AWS_REGION; and AWS_ENDPOINT_URL_S3 "
+    "where the store is another",
+    "gs": "set GOOGLE_APPLICATION_CREDENTIALS",
+}
 
 
 def examine(folder: str) -> Iterator[Finding]:
@@ -120,7 +125,7 @@ def _bucket(root: str) -> Finding:
         if not is_there(f"{root.partition('://')[0]}://{where.bucket}"):
             raise no_bucket(root)
     except OSError as error:
-        return Finding("root", PROBLEM, f"{root}: {error.strerror or error}", "see docs/how-to/object-stores.md")
+        return Finding("root", PROBLEM, f"{root}: {error.strerror or error}", _REACHED_BY[root[:2]])
     return Finding("root", OK, f"{root}: the bucket answers")
 
 

@@ -31,6 +31,7 @@ def explain(store: LoopStore, job: Job, dataid: str) -> dict[str, Any]:
     runs = runs_of(store, job.project, job.jobid, dataid)
     for run in runs:
         run["seconds"] = _seconds(run["claimed_at"], run["ended_at"])
+    history = history_of(store, job.project, "job", job.jobid, dataid)
     is_published = candidate.status is JobStatus.COMPLETE
     keys = [output.key for output in candidate.outputs] + [chunk.key for chunk in candidate.inputs]
     damage = find_damage(store, keys)
@@ -47,14 +48,14 @@ def explain(store: LoopStore, job: Job, dataid: str) -> dict[str, Any]:
         "jobid": job.jobid,
         "dataid": dataid,
         "status": str(candidate.status),
-        "detail": _detail(candidate, row, runs),
+        "detail": _detail(candidate, row, runs, history),
         "schedule": _schedule(store, job),
         "sharing": find_sharing(store, job),
         "asked": asked,
         "answers": answers,
         "last_refusal": json.loads(row["refusal"]) if row["refusal"] else None,
         "runs": [{key: run[key] for key in run if key not in ("answers", "log_tail")} for run in runs],
-        "history": history_of(store, job.project, "job", job.jobid, dataid),
+        "history": history,
         "log_tail": runs[0]["log_tail"] if runs and runs[0]["status"] in ("FAILED", "RESUBMIT", "LOST") else "",
         "stale": stale,
         "damage": [
@@ -76,7 +77,9 @@ def find_sharing(store: LoopStore, job: Job) -> str:
     return f"its chunks share no Spark job until its code changes: {noted[2]} (run {noted[1]})"
 
 
-def _detail(candidate: Candidate, row: dict[str, Any], runs: list[dict[str, Any]]) -> str:
+def _detail(
+    candidate: Candidate, row: dict[str, Any], runs: list[dict[str, Any]], history: list[dict[str, Any]]
+) -> str:
     if candidate.status is JobStatus.RUNNING:
         again = "; RESUBMIT was set, so it runs again afterwards" if row["again"] else ""
         return f"by {candidate.owner}, lease until {candidate.lease_until}{again}"
@@ -84,6 +87,9 @@ def _detail(candidate: Candidate, row: dict[str, Any], runs: list[dict[str, Any]
         return f"parked until {candidate.parked_until}"
     if candidate.status is JobStatus.FAILED and runs:
         return str(runs[0]["message"])
+    held_by = [change["actor"] for change in history if change["new_status"] == JobStatus.HOLD]
+    if candidate.status is JobStatus.HOLD and held_by:
+        return f"by {held_by[-1]}, since {row['modified']}"
     return f"since {row['modified']}"
 
 
@@ -106,7 +112,7 @@ def _fix_data(damage: list[Damage], stale: dict[str, Any] | None) -> str:
 def _fix(job: Job, candidate: Candidate, verdict: Verdict | None) -> str:
     jobid, dataid = job.jobid, candidate.dataid
     if candidate.status is JobStatus.FAILED:
-        return f"mend the cause, then `dataflow resubmit {jobid} {dataid}`"
+        return f"fix the cause, then `dataflow resubmit {jobid} {dataid}`"
     if verdict is None:
         return ""
     refusal = verdict.refusal
@@ -118,7 +124,8 @@ def _fix(job: Job, candidate: Candidate, verdict: Verdict | None) -> str:
         return _fix_missing(job, candidate)
     if refusal.question is Question.RIGHT and candidate.earlier not in (None, dataid):
         return f"`dataflow why {jobid} {candidate.earlier}`"
-    chunk = next((one for one in candidate.inputs if str(one.key) in refusal.evidence), None)
+    named = tuple(part.strip() for part in refusal.evidence.split("; "))
+    chunk = next((one for one in candidate.inputs if _names(named, str(one.key))), None)
     if refusal.question is Question.SAFE:
         if candidate.paused_by:
             return f"`dataflow release {jobid}`"
@@ -133,6 +140,11 @@ def _fix(job: Job, candidate: Candidate, verdict: Verdict | None) -> str:
     if refusal.question is Question.LOCATION and why_wrong_root(job):
         return "bring the data to the root, or give the project another one; then `dataflow apply --move`"
     return next_step(refusal.question, *(chunk.key[1:] if chunk else ()))
+
+
+def _names(parts: tuple[str, ...], key: str) -> bool:
+    """True when one of the problems is this chunk's: src/1 is no part of src/10."""
+    return any(part == key or part.startswith((f"{key} ", f"{key}:")) for part in parts)
 
 
 def _fix_full(limit: Limit) -> str:

@@ -24,7 +24,8 @@ def forced_work(session: Session, command: list[str]) -> Work:
         program = shutil.which(command[0])
         if program is None:
             raise UsageError(f"there is no command {command[0]!r} that can be run here")
-        return script_work(job, os.path.abspath(program), command[1:], store=session.store, say=session.say)
+        program = os.path.abspath(program)
+        return script_work(job, program, command[1:], store=session.store, say=session.say, has_own_args=False)
     if job.kind == "pipeline":
         return pipeline_work(job, session.address.work, store=session.store, say=session.say)
     if job.script is None:

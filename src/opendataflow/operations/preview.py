@@ -155,7 +155,8 @@ def read_rows(
     except OSError as error:
         raise _refused(Question.LOCATION, f"{name}: {shown.location}: {error.strerror or error}") from error
     except NeedsSpark as error:
-        raise UsageError(f"{name}: {error}; read it with Project.read, see docs/reference/python.md") from error
+        read = "`python -m pydoc opendataflow.Project.read`"
+        raise UsageError(f"{name}: {error}; read it with Project.read: {read}") from error
     except Unreadable as error:
         raise _refused(Question.RIGHT, f"{name}: {error}") from error
 

@@ -4,14 +4,44 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from opendataflow.domain.job import JobStatus
+from opendataflow.domain.job import Job, JobStatus
+from opendataflow.domain.partitions.scheme import expand_ranges, is_range
+from opendataflow.domain.words import number_of
 from opendataflow.errors import UsageError
 from opendataflow.operations.time_parsing import moment, window
 from opendataflow.store.claims import LoopStore
-from opendataflow.store.operations import Key, find_failed, find_ran, get_project
+from opendataflow.store.operations import Key, find_failed, find_ran, find_status, get_project
 from opendataflow.store.recovery import find_outage
 from opendataflow.store.reports.stale import find_stale_roots
 from opendataflow.store.rows import utc_text
+
+
+class Dataids(NamedTuple):
+    """The dataids of a job that were named, one by one or by ranges."""
+
+    dataids: list[str]
+    in_ranges: frozenset[str]  # those that only a range names: where they cannot be changed, they stay as they are
+    absent: int = 0  # how many of the ranges the job does not have
+
+    def describe(self, jobid: str) -> str:
+        """How many there are, before anything is done; empty where each was named."""
+        if not self.in_ranges:
+            return ""
+        absent = f"; {self.absent:,} more of the range are not there yet" if self.absent else ""
+        many = number_of(len(self.dataids), "dataid")
+        return f"{jobid}: {many}, {self.dataids[0]} to {self.dataids[-1]}{absent}"
+
+
+def find_dataids(store: LoopStore, job: Job, texts: Sequence[str]) -> Dataids:
+    """Each text is a dataid of the job, or FIRST..LAST: those of the range that the job has. Raises UsageError."""
+    named = {text for text in texts if not is_range(job.partitions, text)}
+    found = expand_ranges(job.jobid, job.partitions, texts)
+    spread = [dataid for dataid in found if dataid not in named]
+    absent = {dataid for dataid in spread if find_status(store, Key(job.project, job.jobid, dataid)) is None}
+    if spread and len(absent) == len(spread) and not named:
+        raise UsageError(f"{job.jobid} has no dataid of {', '.join(texts)}; see `dataflow status {job.jobid}`")
+    there = [dataid for dataid in found if dataid not in absent]
+    return Dataids(there, frozenset(spread) - absent, len(absent))
 
 
 class Chosen(NamedTuple):
@@ -21,6 +51,7 @@ class Chosen(NamedTuple):
     only: frozenset[JobStatus] | None
     reasons: dict[Key, str]
     window: tuple[str, str] | None = None  # of an outage, UTC
+    counted: str = ""  # of ranges: how many dataids they are
 
     def why(self, one: dict[str, Any]) -> str:
         return self.reasons.get(Key(one["project"], one["jobid"], one["dataid"]), "cascade" if one["cascade"] else "")
@@ -46,9 +77,12 @@ def choose(
     if job is None:
         owner = get_project(store, project)
     else:
-        owner = store.get_job(job, project=project).project
+        of = store.get_job(job, project=project)
+        owner = of.project
         if dataids:
-            return Chosen([Key(owner, job, dataid) for dataid in dict.fromkeys(dataids)], None, {})
+            found = find_dataids(store, of, dataids)
+            keys = [Key(owner, job, dataid) for dataid in found.dataids]
+            return Chosen(keys, None, {}, counted=found.describe(job))
     if stale:
         roots = find_stale_roots(store, project=owner, jobid=job, made_by=made_by)
         return Chosen(roots, frozenset({JobStatus.COMPLETE, JobStatus.RESUBMIT}), dict.fromkeys(roots, "stale"))

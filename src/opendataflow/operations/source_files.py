@@ -86,7 +86,8 @@ def all_rows_of(store: LoopStore, dataset: Dataset, dataid: str | None, *, root:
 def _open(dataset: Dataset, shown: Shown, root: str) -> tuple[str, Any]:
     name = f"{dataset.datasetid}/{shown.dataid}"
     if not is_reachable(shown.location):
-        raise UsageError(f"{name} is at {shown.location}, where only Spark reads; see docs/reference/python.md")
+        read = "`python -m pydoc opendataflow.Project.read`"
+        raise UsageError(f"{name} is at {shown.location}, where only Spark reads; read it with Project.read: {read}")
     try:
         return name, open_files(dataset, shown, root=root)
     except OSError as error:

@@ -55,7 +55,7 @@ def check_project(folder: str, environment: str | None = None, *, bound: Bound |
     except ConfigurationError as error:  # not even YAML
         place, _, message = str(error).removeprefix(f"{os.path.join(folder, PROJECT_FILE)}:").partition(": ")
         line = int(place) if place.isdecimal() else 1
-        step = "correct it; nothing else could be looked at"
+        step = "correct it; the rest of the file is checked after that"
         return [Problem(severity=ERROR, file=PROJECT_FILE, line=line, message=message or str(error), next_step=step)]
     found = [_of_project_file(line, text) for line, text in loaded.problems.lines()]
     found += _Files(folder, loaded).check()
@@ -65,7 +65,7 @@ def check_project(folder: str, environment: str | None = None, *, bound: Bound |
 
 def _of_project_file(line: int, text: str) -> Problem:
     message, mean, rest = text.partition("; did you mean ")
-    step = f"did you mean {rest}" if mean else "correct this line; docs/reference/project-yml.md has all keys"
+    step = f"did you mean {rest}" if mean else "correct this line"
     return Problem(severity=ERROR, file=PROJECT_FILE, line=line, message=message, next_step=step)
 
 

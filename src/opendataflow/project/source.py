@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from opendataflow.domain.words import number_of
 from opendataflow.errors import ConfigurationError
 from opendataflow.project import PROJECT_FILE
 from opendataflow.project.variables import expand
@@ -33,6 +34,9 @@ _SHAPE = {  # `*` is any other key, or any item of a list
     "pipelines": {"*": _PIPELINE},
     "*": _TEXT,
 }
+_UNQUOTED = re.compile(  # a value with {dataid} in it, without quotes
+    r"""(?P<key>[\w.-]+):\s+(?P<value>[^\s"'#,{\[]*\{dataid[^{}"']*\}[^\s,}"']*)"""
+)
 _NULLS = ("", "~", "null", "Null", "NULL")
 _TRUTHS = {
     spelled: truth
@@ -200,7 +204,7 @@ class _Reader:
                     take(event)
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 1
-            raise self._error(line, f"not valid YAML: {_problem(error, text, line)}") from None
+            raise self._error(line, f"{self._open_path()}not valid YAML: {self._problem(error, text, line)}") from None
         except yaml.reader.ReaderError as error:
             line = text.count("\n", 0, error.position) + 1
             raise self._error(line, f"not valid YAML: {error.reason}") from None
@@ -209,6 +213,40 @@ class _Reader:
         if self._root is None or not isinstance(self._root.value, dict):
             raise self._error(1, "a project needs at least `name: …`")
         return self._root
+
+    def _open_path(self) -> str:
+        """The keys below which the file could not be read further."""
+        return shown_path(tuple(one.key if one.key is not None else len(one.node.items) for one in self._open[:-1]))
+
+    def _problem(self, error: yaml.MarkedYAMLError, text: str, line: int) -> str:
+        lines = text.splitlines()
+        written = lines[line - 1] if line <= len(lines) else ""
+        indent = len(written) - len(written.lstrip())
+        if "\t" in written[:indent]:
+            return "a tab stands where blanks are needed; YAML is indented with blanks"
+        # What is wrong with a flow mapping may be found only on the next line.
+        for number in (line, line - 1):
+            before = lines[number - 1] if 0 < number <= len(lines) else ""
+            if found := _UNQUOTED.search(before):
+                at = "" if number == line else f" on line {number}"
+                return f'`{found["key"]}`{at}: a text with braces is quoted: {found["key"]}: "{found["value"]}"'
+        columns = {len(lines[at - 1]) - len(lines[at - 1].lstrip()): key for key, at in self._open_keys(lines)}
+        has_colon = "mapping values are not allowed" in str(error.problem)
+        if has_colon and written.count(": ") > 1:
+            return f"{error.problem}; quote a value that holds `: `"
+        if columns and indent not in columns and (has_colon or "expected" in str(error.problem)):
+            others = ", ".join(f"`{key}` by {column}" for column, key in sorted(columns.items()))
+            told = f"indented by {number_of(indent, 'blank')}, like no other key ({others})"
+            return f"{told}; keys of one mapping begin in one column"
+        return " ".join(part for part in (error.context, error.problem) if part)
+
+    def _open_keys(self, lines: list[str]) -> Iterator[tuple[str, int]]:
+        """Of each mapping that is open, the last key that begins a line, with that line."""
+        for one in self._open:
+            for key, at in reversed(one.node.keys.items()):
+                if lines[at - 1].lstrip().startswith(key):
+                    yield key, at
+                    break
 
     def _error(self, line: int, message: str) -> ConfigurationError:
         return ConfigurationError(f"{self._file}:{line}: {message}")
@@ -328,16 +366,6 @@ def _merge(node: Node, sources: list[Node]) -> None:
 
 def _events(text: str) -> Iterator[Any]:
     return iter(yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
-
-
-def _problem(error: yaml.MarkedYAMLError, text: str, line: int) -> str:
-    lines = text.splitlines()
-    written = lines[line - 1] if line <= len(lines) else ""
-    if "\t" in written[: len(written) - len(written.lstrip())]:
-        return "a tab stands where blanks are needed; YAML is indented with blanks"
-    if "mapping values are not allowed" in str(error.problem):
-        return f"{error.problem}; quote a value that holds `: `"
-    return " ".join(part for part in (error.context, error.problem) if part)
 
 
 def _resolved(text: str, shape: Any) -> Any:

@@ -209,7 +209,8 @@ jobs:
         with: {python-version: "3.12"}
       - uses: actions/setup-java@c5195efecf7bdfc987ee8bae7a71cb8b11521c00 # v4.7.1
         with: {distribution: temurin, java-version: "17"}
-      - run: pip install 'opendataflow[spark]'
+      # The address of your OpenDataFlow:
+      - run: pip install 'opendataflow[spark] @ git+https://git.example.com/team/opendataflow.git'
       - run: dataflow check-project
       - run: dataflow validate
 """

@@ -15,6 +15,8 @@ from opendataflow.arrivals.due import make_due, read_clock
 from opendataflow.deploy.host_version import Homes
 from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.job import Job
+from opendataflow.domain.partitions.scheme import kind_of
+from opendataflow.domain.tables import is_taken_in
 from opendataflow.errors import UsageError
 from opendataflow.execution.made_by import record_jobs
 from opendataflow.execution.processes import host_identity
@@ -35,7 +37,6 @@ ARRIVAL_SECONDS, ARRIVAL_IDLE_SECONDS = (
 REGISTRY_SECONDS, REGISTRY_IDLE_SECONDS = 5.0, 60.0  # between two looks whether the jobs are still the same
 EACH = 5  # chunks that arrived at once are named one by one up to so many
 _READY = " READY"
-_MARKS = ('"arrival"', '"url')
 
 
 class Upkeep:
@@ -100,7 +101,7 @@ class Upkeep:
             return  # nothing has changed since the last look
         fold_if_due(self._store)
         for job in self.jobs:
-            if job.mapped or (job.partitions is not None and '"sequence"' in job.partitions):
+            if job.mapped or (job.partitions is not None and kind_of(job.partitions) == "sequence"):
                 make_due(self._store, job)
 
     def _seconds_until_due(self) -> float:
@@ -122,7 +123,7 @@ class Upkeep:
         for project in self._roots:
             rows = store.read("datasets_of", {"project": project}, file="registry")
             datasets = [Dataset(*row) for row in rows]
-            waited_for = [one for one in datasets if any(mark in (one.definition or "") for mark in _MARKS)]
+            waited_for = [one for one in datasets if is_taken_in(one)]
             if waited_for:
                 self._waited_for[project] = waited_for
         self._make_all_due()

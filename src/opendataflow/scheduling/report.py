@@ -17,13 +17,14 @@ def line(outcome: Outcome) -> str:
 class Codes:
     """The exit code of many outcomes.
 
-    Of a drain: a failed run's code wins; then what stopped the runner; then the first blocked dataid's. A run that was
-    given back, and is tried again, has not failed.
+    Of a drain: the first code of the dataids whose last run failed wins; then what stopped the runner; then the first
+    blocked dataid's. A run that was given back, or that was tried again and is complete, has not failed.
     """
 
     def __init__(self, *, drain: bool) -> None:
         self._drain = drain
-        self._failed = self._stopped = self._last = self._ran = 0
+        self._stopped = self._last = self._ran = 0
+        self._failed: dict[tuple[str, str | None], int] = {}
         self._last_ran = True
 
     def add(self, outcome: Outcome) -> None:
@@ -35,7 +36,9 @@ class Codes:
             if outcome.exit_code in (5, 75):
                 self._stopped = self._stopped or outcome.exit_code
             elif outcome.exit_code and not (self._drain and outcome.status == "RESUBMIT"):
-                self._failed = self._failed or outcome.exit_code
+                self._failed.setdefault((outcome.jobid, outcome.dataid), outcome.exit_code)
+            elif not outcome.exit_code:
+                self._failed.pop((outcome.jobid, outcome.dataid), None)
         self._last_ran = outcome.runid is not None
 
     def _code_of(self, outcome: Outcome) -> int:
@@ -44,7 +47,7 @@ class Codes:
 
     @property
     def code(self) -> int:
-        return self._failed or self._stopped or self._last
+        return next(iter(self._failed.values()), 0) or self._stopped or self._last
 
 
 def report(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from opendataflow.arrivals.due import make_due
 from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.streams import find_sealed_stream, find_settings
+from opendataflow.domain.tables import is_taken_in
 from opendataflow.errors import ConfigurationError, SecretError
 from opendataflow.execution.guard import Guard
 from opendataflow.execution.made_by import record_jobs
@@ -42,10 +43,7 @@ def make_all_due(store: LoopStore, address: Address, *, say: Callable[[str], Non
 def take_in(store: LoopStore, project: str | None, *, say: Callable[[str], None]) -> None:
     """Look for files of the datasets that say how theirs arrive (`arrival:`), and for new slots of tables."""
     rows = store.read("datasets_of", {"project": project}, file="registry") if project is not None else []
-    marks = ('"arrival"', '"url')
-    waited_for = [
-        one for one in (Dataset(*row) for row in rows) if any(mark in (one.definition or "") for mark in marks)
-    ]
+    waited_for = [one for one in (Dataset(*row) for row in rows) if is_taken_in(one)]
     if not waited_for:
         return
     from opendataflow.arrivals.sources import take_in_datasets
@@ -87,7 +85,7 @@ def tick(
         seen: set[str | None] = set()
         while signals.received is None and not session.runner.guard.is_gone:
             try:
-                outcome = session.run(work, dataid=None, wait_seconds=0.0, cwd=job.home, go_on=False)
+                outcome = session.run(work, dataid=None, wait_seconds=0.0, cwd=job.home)
             except ZygoteFailed as error:
                 yield Outcome(error.exit_code, "NOT_STARTED", jobid, None, str(error))
                 break

@@ -9,6 +9,7 @@ from opendataflow.alerts.watch import Watch, tells_somebody
 from opendataflow.domain.job import Job
 from opendataflow.domain.streams import find_sealed_stream, find_settings
 from opendataflow.errors import ConfigurationError, JobChanged, JobFailed, SecretError, StoreUnavailable
+from opendataflow.execution.drain import DrainWaits
 from opendataflow.execution.environment import find_passwords
 from opendataflow.execution.guard import Guard
 from opendataflow.execution.processes import start_time
@@ -106,6 +107,7 @@ class Worker:
         self._told = 0  # how often the pipelines got our signal
         self._ran = 0
         self._codes = Codes(drain=True)
+        self._waits = DrainWaits(store, say=view.say)  # with `once`
         self.last: list[Outcome] = []  # with `once`: why nothing more can run, job by job
 
     # Its parts --------------------------------------------------------------------------------------------------
@@ -138,10 +140,12 @@ class Worker:
                 ran, give_up = self._ran, time.monotonic() + self._asked.wait_seconds
             if not self._is_at_rest():
                 self._loop.wait(time.monotonic() + STEP_SECONDS, self._sparks.fds())
-            elif self._loop.is_stopping or (self._asked.once and self._is_done(give_up)):
+            elif self._loop.is_stopping:
                 return
-            else:
+            elif not self._asked.once:
                 self._rest()
+            elif self._is_done(give_up):
+                return
 
     def _step(self) -> None:
         self._heed_signals()
@@ -271,8 +275,12 @@ class Worker:
         return True
 
     def _is_done(self, give_up: float) -> bool:
-        """True when a closer look finds nothing to claim either: then `last` says why."""
+        """True when a closer look finds nothing to claim either: then `last` says why.
+
+        Else what can run was woken, or what will be able to was waited for a little.
+        """
         if self._loop.is_cut_off:
+            self._loop.wait(time.monotonic() + STEP_SECONDS)
             return False
         found: list[Outcome] = []
         try:
@@ -283,6 +291,8 @@ class Worker:
                     self._wake()
                     return False
                 found.append(why)
+            must_wait = [job for job in self._upkeep.jobs if self._waits.must_wait(job)]
+            may_wait = time.monotonic() < give_up and self._comes_later(found)
         except JobChanged:
             self._upkeep.look_at_registry_soon()
             self._wake()
@@ -290,9 +300,9 @@ class Worker:
         except StoreUnavailable as error:
             self._loop.is_away(error)
             return False
-        waits = any(10 <= one.exit_code <= 14 for one in found)
-        if waits and time.monotonic() < give_up:
-            self._loop.wait(min(give_up, time.monotonic() + 0.2))
+        if must_wait or may_wait:
+            self._is_idle = True
+            self._loop.wait(time.monotonic() + 0.2)
             self._wake()
             return False
         said = list(self._not_started.values())
@@ -300,6 +310,12 @@ class Worker:
         for why in found:
             self._codes.add(why)
         return True
+
+    def _comes_later(self, found: Sequence[Outcome]) -> bool:
+        retried = (job for job, why in zip(self._upkeep.jobs, found, strict=True) if why.status == "FAILED")
+        return any(10 <= one.exit_code <= 14 for one in found) or any(
+            self._store.has_retry(job, None) for job in retried
+        )
 
     def _obstacle(self, job: Job) -> Outcome | None:
         lane = self._lanes.find(job[:2])
@@ -388,10 +404,12 @@ class Worker:
     def _ended(self, key: Key, outcome: Outcome) -> None:
         self._ran += outcome.runid is not None
         self._codes.add(outcome)
+        if (job := self._jobs.get(key)) is not None:
+            self._waits.ran(job, outcome)
         self._handed_back |= outcome.status == "RESUBMIT" and self._loop.is_stopping
         self._view.ended(key, outcome)
         self._sparks.wake()
-        if outcome.status == "COMPLETE" and (job := self._jobs.get(key)) is not None:
+        if outcome.status == "COMPLETE" and job is not None:
             self._exporter.published(job)
         brake, failed = self._brakes.get(key), _has_failed(outcome)
         if brake is not None and failed is not None and brake.note(failed=failed, seconds=outcome.seconds):

@@ -30,6 +30,7 @@ from opendataflow.store.claims import LoopStore, Next
 QUICK_BYTES = 4 * 1024 * 1024  # outputs up to this are audited in the loop itself
 LOST_SECONDS = 1.0  # after which a lost run is looked for: its lease is over by then
 AWAY_SECONDS = (0.05, 1.0)  # between two tries while the store is away: first, and most
+SETTLED_SECONDS = 10.0  # after which a store that came back is taken to be back
 
 
 class SlotsLoop:
@@ -57,6 +58,8 @@ class SlotsLoop:
         self.stop_taking = False
         self._away: StoreUnavailable | None = None
         self._away_since = 0.0
+        self._back_at = float("-inf")  # when that was last said
+        self._has_told_away = False
         self.came_back = False  # the store did; whoever reads it sets it back
         self._try_again_at = 0.0
         self._pause = AWAY_SECONDS[0]
@@ -335,16 +338,22 @@ class SlotsLoop:
     # A store that is away -------------------------------------------------------------------------------------------
     def is_away(self, error: StoreUnavailable) -> None:
         now = time.monotonic()
-        if self._away is None:
+        if self._away is None and now - self._back_at >= SETTLED_SECONDS:
             self._away_since, self._pause = now, AWAY_SECONDS[0]
+        # A store that can be read and not written, as on a full disk, comes and goes with every try: said now and then.
+        if not self._has_told_away and now - self._back_at >= SETTLED_SECONDS:
             self.say(f"{error}; {self.runs} runs go on while their leases last, nothing is taken")
+            self._has_told_away = True
         self._away = error
         self._try_again_at = now + self._pause
         self._pause = min(self._pause * 2, AWAY_SECONDS[1])
 
     def _is_back(self) -> None:
         if self._away is not None:
-            self.say(f"the store is back after {time.monotonic() - self._away_since:.1f} s")
+            if self._has_told_away:
+                self._back_at = time.monotonic()
+                self.say(f"the store is back after {self._back_at - self._away_since:.1f} s")
+                self._has_told_away = False
             self._away = None
             self.came_back = True
             self.lanes.wake_all()

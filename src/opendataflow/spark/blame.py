@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
-from opendataflow.spark.explain import explain, late_place
+from opendataflow.spark.explain import explain, late_place, user_traceback
 from opendataflow.spark.steps import ERROR, PENDING, Step, Steps
 
 _PYTHON_FRAME = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
@@ -28,8 +28,10 @@ def blame(error: BaseException, steps: Steps, home: str, files: Sequence[str] = 
 
 
 def _told(error: BaseException, place: str, home: str, files: Sequence[str]) -> str:
+    """The sentence, after the traceback where Spark brings one: of a Python function, from its worker."""
     sentence = explain(error, home=home, files=files)
-    return sentence if sentence.startswith(place) else f"{place}: {sentence}"
+    sentence = sentence if sentence.startswith(place) else f"{place}: {sentence}"
+    return user_traceback(error, home=home) + sentence
 
 
 def _mark(blamed: Step, steps: Steps, error: str) -> None:

@@ -14,14 +14,29 @@ class Known(NamedTuple):
     status: ChunkStatus
     location: str | None
     fingerprint: str | None
+    problem: str | None
+
+
+class Problem(NamedTuple):
+    """A file that was rejected, or that changed after its chunk was READY; the chunk says which by its status."""
+
+    project: str
+    datasetid: str
+    dataid: str
+    status: ChunkStatus
+    text: str
+
+    @property
+    def is_change(self) -> bool:
+        return self.status is ChunkStatus.READY
 
 
 def known_chunks(store: LoopStore, dataset: Dataset) -> dict[str, Known]:
     """Every chunk of the dataset that has a row, by dataid: one query, however many files there are."""
     rows = store.read("known_chunks", {"project": dataset.project, "datasetid": dataset.datasetid}, file=FILE)
     return {
-        dataid: Known(ChunkStatus(status), store.whole_location(dataset.project, location), fingerprint)
-        for dataid, status, location, fingerprint in rows
+        dataid: Known(ChunkStatus(status), store.whole_location(dataset.project, location), fingerprint, problem)
+        for dataid, status, location, fingerprint, problem in rows
     }
 
 
@@ -53,3 +68,23 @@ def record_rejection(store: LoopStore, dataset: Dataset, dataid: str, code: str,
     of = {"project": dataset.project, "datasetid": dataset.datasetid, "dataid": dataid}
     with store.transaction(file=FILE) as tx:
         tx.run("record_rejection", {**of, "problem": f"{code}: {text}", "now": store.time()})
+
+
+def record_change(store: LoopStore, dataset: Dataset, dataid: str, text: str | None) -> None:
+    """Keep that the file of a READY chunk is another one by now, and how; None: it is the same again."""
+    of = {"project": dataset.project, "datasetid": dataset.datasetid, "dataid": dataid}
+    with store.transaction(file=FILE) as tx:
+        tx.run("record_change", {**of, "problem": text})
+
+
+def forget_rejection(store: LoopStore, problem: Problem) -> None:
+    """The file that was rejected is gone."""
+    of = {"project": problem.project, "datasetid": problem.datasetid, "dataid": problem.dataid}
+    with store.transaction(file=FILE) as tx:
+        tx.run("forget_rejection", of)
+
+
+def list_problems(store: LoopStore, *, project: str | None, datasetid: str | None = None) -> list[Problem]:
+    """Every rejected or changed file that stands."""
+    rows = store.read("problems", {"project": project, "datasetid": datasetid}, file=FILE)
+    return [Problem(owner, name, dataid, ChunkStatus(status), text) for owner, name, dataid, status, text in rows]

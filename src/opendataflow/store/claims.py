@@ -171,6 +171,10 @@ class LoopStore(BaseStore):
     def find_failed(self, job: Job) -> Candidate | None:
         return _first(self._find_candidates("lowest_failed", job, {}))
 
+    def has_retry(self, job: Job, dataid: str | None) -> bool:
+        """True when the dataid, or some dataid of the job, failed and is tried again by itself."""
+        return bool(self.read("has_retry", {"project": job.project, "jobid": job.jobid, "dataid": dataid}))
+
     def _find_candidates(self, name: str, job: Job, extra: Params) -> list[Candidate]:
         of_job = {"project": job.project, "jobid": job.jobid, "now": self.time()}
         rows = self.read(name, {**of_job, **extra})

@@ -1,7 +1,7 @@
 """What a person does to a running system: look at runs, resubmit, hold, force, and remove old records."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 from opendataflow.domain.job import Job, JobStatus
@@ -161,6 +161,12 @@ def resubmit(
     return store.again(change)
 
 
+def find_status(store: LoopStore, key: Key) -> JobStatus | None:
+    """The status of a job's dataid; None where it has none."""
+    rows = store.read("row_of", key._asdict(), file=FILE)
+    return JobStatus(rows[0][0]) if rows else None
+
+
 def reader(store: LoopStore) -> Read:
     """Reads this file's statements outside any transaction."""
     return lambda name, params: store.read(name, params, file=FILE)
@@ -231,19 +237,29 @@ _STEPS = {
 }
 
 
-def hold(store: LoopStore, job: Job, dataids: Iterable[str], *, reason: str = "") -> list[dict[str, Any]]:
-    """Put dataids on HOLD, all or none; the history says who and why."""
-    return _change(store, job, dataids, JobEvent.HOLD, JobStatus.HOLD, reason)
+def hold(
+    store: LoopStore, job: Job, dataids: Iterable[str], *, reason: str = "", optional: Collection[str] = (),
+    dry_run: bool = False,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Put dataids on HOLD, all or none; the history says who and why.
+
+    Those that are `optional` and cannot be held (they run, or are done) stay as they are.
+    """
+    return _change(store, job, dataids, (JobEvent.HOLD, JobStatus.HOLD), reason, optional, dry_run=dry_run)
 
 
-def release(store: LoopStore, job: Job, dataids: Iterable[str]) -> list[dict[str, Any]]:
-    """Take dataids off HOLD, all or none: they are PENDING."""
-    return _change(store, job, dataids, JobEvent.RELEASE, JobStatus.PENDING, "")
+def release(
+    store: LoopStore, job: Job, dataids: Iterable[str], *, optional: Collection[str] = (), dry_run: bool = False
+) -> list[dict[str, Any]]:
+    """Take dataids off HOLD, all or none: they are PENDING. Those that are `optional` may be in any other status."""
+    return _change(store, job, dataids, (JobEvent.RELEASE, JobStatus.PENDING), "", optional, dry_run=dry_run)
 
 
 def _change(
-    store: LoopStore, job: Job, dataids: Iterable[str], event: JobEvent, wanted: JobStatus, reason: str
-) -> list[dict[str, Any]]:
+    store: LoopStore, job: Job, dataids: Iterable[str], wanted: tuple[JobEvent, JobStatus], reason: str,
+    optional: Collection[str], *, dry_run: bool,
+) -> list[dict[str, Any]]:  # fmt: skip
+    event, becomes = wanted
     done = []
     with store.transaction(file=FILE, actor=signed(store, reason)) as tx:
         for dataid in dataids:
@@ -251,16 +267,18 @@ def _change(
             rows = tx.rows("row_of", key)
             if not rows:
                 raise UsageError(f"{job.jobid} has no dataid {dataid!r}; see `dataflow status {job.jobid}`")
-            before = JobStatus(rows[0][0])
-            if before is not wanted:
+            before = after = JobStatus(rows[0][0])
+            if before is not becomes:
                 try:
                     after = next_job_status(before, event)
                 except UsageError as error:
-                    step = _STEPS.get((event, before), f"see `dataflow why {job.jobid} {dataid}`")
-                    raise UsageError(f"{job.jobid}/{dataid}: {error}; nothing was changed; {step}") from None
-                if not tx.run("set_status", {**key, "status": after, "before": before, "now": store.time()}):
+                    if dataid not in optional:
+                        step = _STEPS.get((event, before), f"see `dataflow why {job.jobid} {dataid}`")
+                        raise UsageError(f"{job.jobid}/{dataid}: {error}; nothing was changed; {step}") from None
+                row = {**key, "status": after, "before": before, "now": store.time()}
+                if after is not before and not dry_run and not tx.run("set_status", row):
                     raise UsageError(f"{job.jobid}/{dataid} has just changed; nothing was done; try again")
-            done.append({"jobid": job.jobid, "dataid": dataid, "before": str(before), "status": str(wanted)})
+            done.append({"jobid": job.jobid, "dataid": dataid, "before": str(before), "status": str(after)})
     return done
 
 

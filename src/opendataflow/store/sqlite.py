@@ -46,6 +46,10 @@ def _positional(sql: str) -> tuple[str, Callable[[Params], Sequence[Any]]]:
     return text, lambda params: [params[name] for name in names]
 
 
+# What SQLite says of a damaged file may quote it: bytes that are no UTF-8.
+_FAILURES = (sqlite3.DatabaseError, UnicodeDecodeError)
+
+
 class _SqliteTransaction:
     """BEGIN IMMEDIATE … COMMIT: the write lock is taken (or waited for) at once, never upgraded half-way.
 
@@ -64,7 +68,7 @@ class _SqliteTransaction:
             self._cursor.execute("BEGIN IMMEDIATE")
             if self._actor is not None:
                 self.run("act_as", {"actor": self._actor})
-        except sqlite3.DatabaseError as error:
+        except _FAILURES as error:
             self._roll_back()
             raise _explain(error, self._url) from error
         return self
@@ -76,10 +80,10 @@ class _SqliteTransaction:
                     self._cursor.execute(self._named["stop_acting"])
                 self._cursor.execute("COMMIT")
                 return
-            except sqlite3.DatabaseError as failed:
+            except _FAILURES as failed:
                 error = failed
         self._roll_back()
-        if isinstance(error, sqlite3.DatabaseError):
+        if isinstance(error, _FAILURES):
             raise _explain(error, self._url) from error
 
     def _roll_back(self) -> None:
@@ -137,7 +141,7 @@ class SqliteStore(LoopStore):
         sql, values = _positional(statements("sqlite", file)[name])
         try:
             return self._cursor.execute(sql, values(params)).fetchall()
-        except sqlite3.DatabaseError as error:
+        except _FAILURES as error:
             raise _explain(error, self.url) from error
 
     def _find_candidates(self, name: str, job: Job, extra: Params) -> list[Candidate]:
@@ -264,11 +268,11 @@ def split_script(sql: str) -> list[str]:
 def _explained(url: str) -> Iterator[None]:
     try:
         yield
-    except sqlite3.DatabaseError as error:
+    except _FAILURES as error:
         raise _explain(error, url) from error
 
 
-def _explain(error: sqlite3.DatabaseError, url: str) -> Exception:
+def _explain(error: Exception, url: str) -> Exception:
     """A broken rule or a wrong statement stays what it is; everything else means that the store cannot be used."""
     if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):
         return error

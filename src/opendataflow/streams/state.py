@@ -76,14 +76,14 @@ def find_missing(store: LoopStore, job: Job, *, has_looked: bool = False) -> Mis
 
     One that the stream's runner takes in by itself is missing only once somebody `has_looked` for it.
     """
-    from opendataflow.arrivals.sources import waits
+    from opendataflow.domain.tables import is_taken_in
     from opendataflow.store.published import find_chunk, find_producer
 
     for link in job.inputs:
         dataset = link.dataset
         chunk = find_chunk(store, dataset, FULL)
-        is_taken_in = chunk is None and not has_looked and waits(dataset)
-        if is_taken_in or (chunk is not None and str(chunk.status) == "READY"):
+        comes_by_itself = chunk is None and not has_looked and is_taken_in(dataset)
+        if comes_by_itself or (chunk is not None and str(chunk.status) == "READY"):
             continue
         told = f"{dataset.datasetid}/{FULL} is {chunk.status if chunk is not None else 'not there yet'}"
         producer = find_producer(store, dataset)
@@ -165,7 +165,7 @@ def _fix(status: StreamStatus, missing: Missing | None) -> str:
     name = status.stream
     if status.state == FAILED:
         return (
-            f"mend the cause, then `dataflow stream resume {name}`, and `dataflow stream run {name}` if no worker does"
+            f"fix the cause, then `dataflow stream resume {name}`, and `dataflow stream run {name}` if no worker does"
         )
     if status.state == PAUSED:
         return f"`dataflow stream resume {name}`"

@@ -1,6 +1,5 @@
 """Chunks that come from outside: found by a scan, or declared by hand."""
 
-import json
 import os
 import time
 from collections.abc import Iterable, Sequence
@@ -153,21 +152,25 @@ def ready(
     Examples: dataflow ready orders 2025-11-12;  dataflow ready orders 2025-11-01..2025-11-30;
     dataflow ready orders 2025-11-12 --location data/late/orders.csv
     """
-    from opendataflow.domain.partitions.scheme import check_dataid
+    from opendataflow.domain.partitions.scheme import check_dataid, check_like, expand_ranges
     from opendataflow.execution.processes import host_identity
     from opendataflow.execution.recover import recover_lost_runs
     from opendataflow.operations.staleness import warn_of_older_readers
+    from opendataflow.store.published import find_latest
     from opendataflow.store.registry import assert_ready, get_dataset
     from opendataflow.store.reports.check_results import record_findings
 
     found = address()
     store = opened(found)
     declared, root = get_dataset(store, dataset, project=found.project)
-    dataids = [dataid for one in dataids for dataid in _range(declared, one)]
+    dataids = expand_ranges(declared.datasetid, declared.partitions, dataids)
     if location is not None and len(dataids) > 1:
         raise UsageError("--location is the place of one chunk; give one dataid with it")
     for dataid in dataids:
         check_dataid(declared.datasetid, declared.partitions, dataid)
+    if declared.partitions is None and (latest := find_latest(store, declared)) is not None:
+        for dataid in dataids:
+            check_like(declared.datasetid, dataid, latest.dataid)
     # All are looked at before any is declared, so that a missing file is found first.
     manifests = [(dataid, _arrived(declared, dataid, root, location, store.environment)) for dataid in dataids]
     checked = [(*one, ()) for one in manifests] if unchecked else _checked(store, declared, root, manifests)
@@ -180,20 +183,6 @@ def ready(
         say(f"{dataset}/{dataid} is READY (was {before}){where}")
     if older := warn_of_older_readers(store, [(*declared[:2], dataid) for dataid in dataids]):
         say(older)
-
-
-def _range(declared: "Dataset", dataid: str) -> tuple[str, ...]:
-    """The dataids from A to B of `A..B`, or the one that it is."""
-    from opendataflow.domain.partitions.scheme import dataids_between, is_dataid
-
-    first, dots, last = dataid.partition("..")
-    scheme = json.loads(declared.partitions) if declared.partitions else None
-    if not dots or (scheme is not None and is_dataid(scheme, dataid)):
-        return (dataid,)
-    found = dataids_between(first, last, scheme)
-    if not found:
-        raise UsageError(f"{dataid!r} is no range of {declared.datasetid}: no dataids run from the one to the other")
-    return found
 
 
 def _arrived(declared: "Dataset", dataid: str, root: str, location: str | None, environment: str) -> "Manifest":

@@ -10,10 +10,11 @@ import typer
 
 from opendataflow.cli import completion
 from opendataflow.cli.opened import address, opened
-from opendataflow.cli.options import DryRun, JobId, Json, Yes
+from opendataflow.cli.options import DryRun, JobId, Json, Reason, Yes
 from opendataflow.cli.render import confirm, put, put_json, put_table, say
 from opendataflow.cli.runs.show import env, logs, runs
-from opendataflow.errors import ConfigurationError, UsageError
+from opendataflow.domain.words import number_of
+from opendataflow.errors import ConfigurationError, Refused, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +44,10 @@ SomeJob = Annotated[
     str | None,
     typer.Argument(help="The job's id; without it: all jobs of the project.", autocompletion=completion.jobs),
 ]
-SomeDataids = Annotated[list[str] | None, typer.Argument(help="One or more dataids.")]
+SomeDataids = Annotated[list[str] | None, typer.Argument(help="One or more dataids; FIRST..LAST is a range.")]
+HeldDataids = Annotated[
+    list[str] | None, typer.Argument(help="Which dataids; FIRST..LAST is a range; without any: the whole job.")
+]
 Failed = Annotated[bool, typer.Option("--failed", help="All that are FAILED.")]
 SinceFailed = Annotated[
     str | None, typer.Option(help="What failed since then and still is: a time, a date (UTC), or 2h.")
@@ -92,7 +96,10 @@ def resubmit(
     With --cascade nothing downstream is touched before there is something new to read: consumers of what comes out the
     same are left alone. `dataflow what-if resubmit …` shows the order.
 
+    Of a range it takes the dataids that the job has, and says first how many they are.
+
     Examples: dataflow resubmit load_orders 2025-11-12 --cascade;  dataflow resubmit --failed;
+    dataflow resubmit load_orders 2025-11-01..2025-11-30 --dry-run;
     dataflow resubmit --stale;
     dataflow resubmit --outage 02:10..03:40 --cascade --dry-run
     """
@@ -168,19 +175,23 @@ def choose(
     )
     if chosen.window:
         say(f"the outage: {chosen.window[0]} to {chosen.window[1]}")
+    if chosen.counted:
+        say(chosen.counted)
     return chosen
 
 
 # Holding --------------------------------------------------------------------------------------------------------------
 def hold(
-    job: JobId,
-    dataids: Annotated[list[str] | None, typer.Argument(help="Which dataids; without any: the whole job.")] = None,
-    reason: Annotated[str, typer.Option(help="Why, for those who wonder.")] = "",
+    job: JobId, dataids: HeldDataids = None, reason: Reason = "", dry_run: DryRun = False, as_json: Json = False
 ) -> None:
     """Hold back dataids, or a whole job: nothing of it is claimed until it is released; what runs goes on.
 
-    Examples: dataflow hold load_orders --reason "the feed is wrong";  dataflow hold load_orders 2025-11-12
+    Of a range, what runs or is done stays as it is.
+
+    Examples: dataflow hold load_orders --reason "the feed is wrong";  dataflow hold load_orders 2025-11-12;
+    dataflow hold load_orders 2025-11-01..2025-11-30 --dry-run
     """
+    from opendataflow.operations.selection import find_dataids
     from opendataflow.store.operations import hold as hold_in
     from opendataflow.store.operations import hold_job
 
@@ -188,20 +199,25 @@ def hold(
     store = opened(found)
     of = store.get_job(job, project=found.project)
     if dataids:
-        _say_changes(hold_in(store, of, dataids, reason=reason))
+        which = find_dataids(store, of, dataids)
+        _preview(which.describe(job))
+        done = hold_in(store, of, which.dataids, reason=reason, optional=which.in_ranges, dry_run=dry_run)
+        _put_changes(done, "HOLD", "held", dry_run=dry_run, as_json=as_json)
         return
-    done, by = hold_job(store, of, reason=reason)
-    say(f"{job} is {'now ' if done else 'already '}held by {by}; `dataflow release {job}` lets it go on")
+    if dry_run:
+        _put_job(job, "would be held", {"jobid": job, "held": True, "applied": False}, as_json=as_json)
+        return
+    is_new, by = hold_job(store, of, reason=reason)
+    told = f"is {'now ' if is_new else 'already '}held by {by}; `dataflow release {job}` lets it go on"
+    _put_job(job, told, {"jobid": job, "held": True, "by": by, "applied": is_new}, as_json=as_json)
 
 
-def release(
-    job: JobId,
-    dataids: Annotated[list[str] | None, typer.Argument(help="Which dataids; without any: the whole job.")] = None,
-) -> None:
+def release(job: JobId, dataids: HeldDataids = None, dry_run: DryRun = False, as_json: Json = False) -> None:
     """Let held dataids, or a held job, go on.
 
-    Examples: dataflow release load_orders;  dataflow release load_orders 2025-11-12
+    Examples: dataflow release load_orders;  dataflow release load_orders 2025-11-01..2025-11-30
     """
+    from opendataflow.operations.selection import find_dataids
     from opendataflow.store.operations import release as release_in
     from opendataflow.store.operations import release_job
 
@@ -209,37 +225,68 @@ def release(
     store = opened(found)
     of = store.get_job(job, project=found.project)
     if dataids:
-        _say_changes(release_in(store, of, dataids))
+        which = find_dataids(store, of, dataids)
+        _preview(which.describe(job))
+        done = release_in(store, of, which.dataids, optional=which.in_ranges, dry_run=dry_run)
+        _put_changes(done, "PENDING", "released", dry_run=dry_run, as_json=as_json)
         return
-    done, held = release_job(store, of)
-    say(f"{job} is released" if done else f"{job} was not held as a whole")
+    if dry_run:
+        _put_job(job, "would be released", {"jobid": job, "held": False, "applied": False}, as_json=as_json)
+        return
+    is_new, held = release_job(store, of)
+    told = "is released" if is_new else "was not held as a whole"
+    fields = {"jobid": job, "held": False, "applied": is_new, "held_dataids": held}
+    _put_job(job, told, fields, as_json=as_json)
     if held:
         say(f"{held} of its dataids are on HOLD of their own; `dataflow status {job} --status HOLD` lists them")
 
 
-def _say_changes(done: list[dict[str, Any]]) -> None:
-    for one in done:
-        same = one["before"] == one["status"]
-        change = f"is {one['status']} already" if same else f"{one['before']} → {one['status']}"
-        say(f"{one['jobid']}/{one['dataid']}: {change}")
+def _preview(counted: str) -> None:
+    if counted:
+        say(counted)
+
+
+def _put_job(job: str, told: str, fields: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        put_json(fields)
+    else:
+        say(f"{job} {told}")
+
+
+def _put_changes(done: list[dict[str, Any]], wanted: str, word: str, *, dry_run: bool, as_json: bool) -> None:
+    """What changed, or would; of many, so many are named."""
+    if as_json:
+        put_json([{**one, "applied": not dry_run and one["before"] != one["status"]} for one in done])
+        return
+    for one in done if dry_run else done[:SAID]:
+        same = f"is {wanted} already" if one["status"] == wanted else f"stays {one['status']}"
+        change = same if one["before"] == one["status"] else f"{one['before']} → {one['status']}"
+        (put if dry_run else say)(f"{one['jobid']}/{one['dataid']}: {change}")
+    if len(done) > SAID:
+        changed = sum(one["before"] != one["status"] for one in done)
+        say(f"{'would be: ' if dry_run else ''}{changed} {word}, {len(done) - changed} stay as they are")
 
 
 def force(
     ctx: typer.Context,
     job: JobId,
-    dataid: Annotated[str, typer.Argument(help="Which dataid.")],
+    dataid: Annotated[str, typer.Argument(help="Which dataid; FIRST..LAST is a range, one after the other.")],
     command: Annotated[list[str] | None, typer.Argument(help="After --: a command instead of the job's own.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which dataids would run.")] = False,
     as_json: Json = False,
 ) -> int:
     """Run a dataid now, whatever the five answers are. They are asked and kept, and the run is recorded as forced.
 
     Only a live run of it, or a live reader of its output, is still in the way. A hold of the dataid ends with it.
+    Of a range, one that fails or is in use does not stop the others; the first of their exit codes is the command's.
 
-    Examples: dataflow force load_orders 2025-11-12;  dataflow force load_orders 2025-11-12 -- ./repair.sh --full
+    Examples: dataflow force load_orders 2025-11-12;  dataflow force load_orders 2025-11-12 -- ./repair.sh --full;
+    dataflow force load_orders 2025-11-01..2025-11-30 --dry-run
     """
     from opendataflow.execution.guard import Guard
 
     guard = Guard()  # forked while this process has nothing open
+    from opendataflow.domain.partitions.scheme import expand_ranges, is_range
     from opendataflow.execution.session import Session
     from opendataflow.execution.supervise import Signals
     from opendataflow.operations.force import force as force_run
@@ -247,19 +294,40 @@ def force(
     from opendataflow.scheduling.report import line
 
     session = Session(guard, Signals(), address(), job, say=say, out_fd=2 if as_json else 1)
-    work = forced_work(session, list(command or []) + list(ctx.args))
-    outcome = force_run(session, work, dataid, cwd=os.getcwd())
-    if as_json:
-        put(json.dumps({**outcome._asdict(), "verdict": None, "forced": True}))
-    else:
-        say(f"{line(outcome)} (forced)")
+    partitions = session.job.partitions
+    dataids = expand_ranges(job, partitions, [dataid])
+    is_one = not is_range(partitions, dataid)
+    if not is_one:
+        say(f"{job}: {number_of(len(dataids), 'dataid')}, {dataids[0]} to {dataids[-1]}")
+    code = 0
+    work = None if dry_run else forced_work(session, list(command or []) + list(ctx.args))
+    for one in dataids:
+        if work is None:
+            put(json.dumps({"jobid": job, "dataid": one}) if as_json else f"{job}/{one}")
+            continue
+        if session.signals.asked is not None:
+            code = code or 128 + session.signals.asked
+            break
+        try:
+            outcome = force_run(session, work, one, cwd=os.getcwd())
+        except Refused as error:
+            if is_one:
+                raise
+            say(str(error))
+            code = code or error.exit_code
+            continue
+        if as_json:
+            put(json.dumps({**outcome._asdict(), "verdict": None, "forced": True}))
+        else:
+            say(f"{line(outcome)} (forced)")
+        code = code or outcome.exit_code
     session.store.close()
     if guard.child_stays:
         from opendataflow.cli.runs.run import SPARK_END_SECONDS
 
         guard.let_child_end(SPARK_END_SECONDS)
     guard.close()
-    return outcome.exit_code
+    return code
 
 
 # Cleaning up ----------------------------------------------------------------------------------------------------------

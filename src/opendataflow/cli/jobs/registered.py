@@ -176,6 +176,7 @@ def show_job(
         "partitions": _scheme(one["partitions"]),
         "expected up to": one["expected_upto"],
         "transformations": one.get("transformations"),
+        "args": one.get("args"),
         "env": _pairs(one.get("env")),
         "spark": [*([f"master: {spark['master']}"] if spark.get("master") else []), *_pairs(spark.get("conf"))],
         "order": one["order"],

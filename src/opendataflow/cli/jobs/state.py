@@ -9,7 +9,7 @@ import typer
 from opendataflow.cli import completion
 from opendataflow.cli.opened import address, bound_in, existing, opened, project_address
 from opendataflow.cli.options import Json
-from opendataflow.cli.paused import pause_of_all
+from opendataflow.cli.paused import pause_of_all, until_text
 from opendataflow.cli.render import put, put_grid, put_json, put_table, say
 from opendataflow.domain.words import number_of
 from opendataflow.errors import UsageError
@@ -87,7 +87,7 @@ def status(
 ) -> None:
     """Where everything stands: counts, a grid of the latest slots, and gaps; or one job or dataset, dataid by dataid.
 
-    On top: who has paused everything, if anybody has.
+    On top: who has paused everything or holds a job, if anybody does.
 
     Examples: dataflow status;  dataflow status load_orders --status FAILED --json;  dataflow status flights
     """
@@ -95,7 +95,7 @@ def status(
     from opendataflow.domain.job import JobStatus
     from opendataflow.operations.staleness import describe_counts
     from opendataflow.store.on_change import keep_up
-    from opendataflow.store.reports.overview import overview
+    from opendataflow.store.reports.overview import list_held, overview
 
     known = dict.fromkeys([*JobStatus, *ChunkStatus])
     if only is not None and only not in known:
@@ -105,6 +105,9 @@ def status(
     if name is not None or only is not None:
         if pause := pause_of_all(store):
             say(pause)
+        for one in list_held(store, project=found.project):
+            if name in (None, one["jobid"]):
+                say(_held(one))
         _status_of(store, found.project, name, only, limit, as_json)
         return
     keep_up(store, seconds=EXPAND_SECONDS)
@@ -115,6 +118,8 @@ def status(
         return
     if pause := pause_of_all(store):
         put(pause)
+    for one in told["held"]:
+        put(_held(one))
     _put_counts("Jobs", told["jobs"], ["PENDING", "RUNNING", "EXPIRED", "COMPLETE", "FAILED", "RESUBMIT", "HOLD"])
     _put_counts("Datasets", told["datasets"], ["PENDING", "RUNNING", "READY", "FAILED", "RESUBMIT", "HOLD"])
     if streams:
@@ -133,6 +138,13 @@ def status(
         )
     if any(row.get(bad) for row in told["jobs"].values() for bad in ("FAILED", "EXPIRED", "HOLD")):
         say("see `dataflow why` for what is behind the failed and blocked ones")
+
+
+def _held(one: dict[str, Any]) -> str:
+    waiting = f"; {number_of(one['could_run'], 'dataid')} could run" if one["could_run"] else ""
+    return f"{one['jobid']} is held by {one['by']}{until_text(one['until'])}{waiting}; " + (
+        f"`dataflow release {one['jobid']}` lets it go on"
+    )
 
 
 def _streams(store: "LoopStore", found: "Address") -> "list[StreamStatus]":

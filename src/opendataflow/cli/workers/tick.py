@@ -24,7 +24,8 @@ def tick(
 
     Arrived files are taken in, slots of clocks are opened, lost runs are recovered; then every job of the project runs
     on the dataids that are ready, producers before consumers. Many ticks at once never run a dataid twice. Exit 0 when
-    nothing failed; what waits for its inputs or is paused is no failure.
+    nothing failed; what waits for its inputs or is paused is no failure. Where all else is well, 11 while a file stands
+    that changed after it was READY, and 13 while one stands that was rejected: `dataflow why` names them.
 
     Example: */5 * * * *  cd /srv/warehouse && dataflow tick
     """
@@ -34,11 +35,13 @@ def tick(
     from opendataflow.alerts.watch import look_once
     from opendataflow.cli.opened import address, opened
     from opendataflow.cli.paused import pause_of_all
+    from opendataflow.domain.runs.questions import CODES, Question
     from opendataflow.domain.words import number_of
     from opendataflow.execution.supervise import Signals
     from opendataflow.scheduling.report import line
     from opendataflow.scheduling.tick import make_all_due
     from opendataflow.scheduling.tick import tick as run_tick
+    from opendataflow.store.arrivals import list_problems
 
     found = address()
     store = opened(found)
@@ -58,11 +61,12 @@ def tick(
             say(f"{number_of(len(able), 'dataid')} could run now")
         return 0
     signals = Signals()
-    code = ran = failed = 0
+    code = ran = failed = not_started = 0
     for outcome in run_tick(guard, signals, found, store, say=say, out_fd=2 if as_json else 1):
         ran += outcome.runid is not None
         if outcome.exit_code and outcome.exit_code != 5:
-            failed += 1
+            failed += outcome.runid is not None
+            not_started += outcome.runid is None
             code = code or outcome.exit_code
         if as_json:
             fields = outcome._asdict()
@@ -70,13 +74,22 @@ def tick(
             put_now(json.dumps(fields))
         else:
             say(line(outcome))
+    standing = []
     with contextlib.suppress(StoreUnavailable):  # what ran, ran; the next one tells
         look_once(store, found)
+        standing = list_problems(store, project=found.project)
     store.close()
     guard.close()
     if signals.received is not None:
         return 128 + signals.received
     if not as_json:
         failures = f"{failed} of them failed; see `dataflow why`" if failed else "none failed"
-        say(f"{number_of(ran, 'run')}, {failures}")
+        missing = f"; {number_of(not_started, 'job')} could not be started" if not_started else ""
+        say(f"{number_of(ran, 'run')}, {failures}{missing}")
+    changed = sum(one.is_change for one in standing)
+    for number, told in ((changed, "changed after READY"), (len(standing) - changed, "rejected")):
+        if number and not as_json:
+            say(f"{number_of(number, 'file')} {told}; see `dataflow why`")
+    if code == 0 and standing:
+        code = CODES[Question.RIGHT if changed else Question.VALID][1]
     return code

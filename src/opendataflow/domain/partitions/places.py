@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from opendataflow.domain.partitions.path_template import MARK, complete, could_meet, has_form, has_mark, pattern_of
 from opendataflow.domain.partitions.scheme import is_dataid
-
-MARK = "{dataid}"
 
 
 class _Place(NamedTuple):
@@ -54,10 +53,10 @@ class _Node:
 
     def below(self, part: str) -> "_Node":
         """The node of that name, made if there is none."""
-        names = self.marked if MARK in part else self.named
+        names = self.marked if has_mark(part) else self.named
         if part not in names:
             names[part] = _Node()
-            if MARK in part:
+            if has_mark(part):
                 self._index(part)
         return names[part]
 
@@ -71,7 +70,7 @@ class _Node:
         """Those below whose name with some dataid can be this one."""
         if self.heads is None or self.tails is None:
             return
-        longer = MARK in part
+        longer = has_mark(part)
         head, tail = _ends(part) if longer else (part, part)
         by_head, by_tail = self.heads.near(head, longer=longer), self.tails.near(tail[::-1], longer=longer)
         for name in min(by_head, by_tail, key=len):
@@ -105,9 +104,11 @@ def _on_the_way(root: _Node, place: _Place) -> Iterator[_Place]:
             pending += [(child, depth) for child in (*node.named.values(), *node.marked.values())]
             continue
         part = place.parts[depth]
-        if MARK in part:
+        if has_mark(part):
             pending += [
-                (child, depth + 1) for name, child in node.named.items() if _value(part, name, place.partitions)
+                (child, depth + 1)
+                for name, child in node.named.items()
+                if _value(part, name, place.partitions) is not None
             ]
         elif part in node.named:
             pending.append((node.named[part], depth + 1))
@@ -118,37 +119,48 @@ def _overlap(one: _Place, other: _Place) -> bool:
     """True when some file could belong to both: the shorter path is the beginning of the longer, for some dataids."""
     values: dict[str, str] = {}  # the dataid that each place must have
     for mine, theirs in zip(one.parts, other.parts, strict=False):
-        if (MARK in mine) == (MARK in theirs):
+        if has_mark(mine) == has_mark(theirs):
             if not _can_meet(mine, theirs):
                 return False
             continue
-        place, template, name = (one, mine, theirs) if MARK in mine else (other, theirs, mine)
+        place, template, name = (one, mine, theirs) if has_mark(mine) else (other, theirs, mine)
         value = _value(template, name, place.partitions)
-        if value is None or values.setdefault(place.datasetid, value) != value:
+        if value is None or (value and values.setdefault(place.datasetid, value) != value):
             return False
     return True
 
 
 def _can_meet(one: str, other: str) -> bool:
     """True when two names, with or without {dataid}, can be the same."""
-    if MARK in one and MARK in other:
+    if has_mark(one) and has_mark(other):
+        if not could_meet(one, other):
+            return False
         (head, tail), (their_head, their_tail) = _ends(one), _ends(other)
         return (head.startswith(their_head) or their_head.startswith(head)) and (
             tail.endswith(their_tail) or their_tail.endswith(tail)
         )
-    if MARK in one or MARK in other:
-        template, name = (one, other) if MARK in one else (other, one)
+    if has_mark(one) or has_mark(other):
+        template, name = (one, other) if has_mark(one) else (other, one)
         return _value(template, name, None) is not None
     return one == other
 
 
 def _ends(template: str) -> tuple[str, str]:
-    return template[: template.index(MARK)], template[template.rindex(MARK) + len(MARK) :]
+    """What comes before the first dataid and after the last: of a form, its digits are left out."""
+    last = template.rindex("{dataid")
+    return template[: template.index("{dataid")], template[template.index("}", last) + 1 :]
 
 
 @functools.lru_cache(maxsize=65536)
 def _value(template: str, name: str, partitions: str | None) -> str | None:
-    """The dataid with which the template gives this name, or None."""
+    """The dataid with which the template gives this name, or None; empty where the name tells a part of it only."""
+    if has_form(template):
+        match = pattern_of(template, {}).fullmatch(name)
+        fields = complete(match.groupdict(), partitions) if match else None
+        if fields is None:
+            return None
+        told = fields.get("dataid", "")
+        return None if told and partitions is not None and not is_dataid(json.loads(partitions), told) else told
     head, *rest = template.split(MARK)
     if not name.startswith(head) or not name.endswith(rest[-1]):
         return None

@@ -8,7 +8,7 @@ import datetime
 import functools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from opendataflow.errors import UsageError
@@ -24,6 +24,9 @@ _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _HOUR = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})T([01][0-9]|2[0-3])")
 _MONTH = re.compile(r"([0-9]{4})-(0[1-9]|1[0-2])")
 _NUMBER = re.compile(r"[0-9]{1,1000}")  # Python reads no number of more than 4300 digits
+MOST_IN_RANGE = 100_000  # dataids of one FIRST..LAST
+_WIDTHS = {"daily": 10, "hourly": 13, "monthly": 7}
+_DIGITS = {"daily": 8, "hourly": 10, "monthly": 6}
 _LAST_DAY = datetime.date.max.toordinal()
 
 
@@ -201,10 +204,21 @@ def kind(scheme: object) -> str:
     return _read(scheme).kind
 
 
+def kind_of(partitions: str) -> str:
+    """The kind of a scheme that is this JSON."""
+    return _read_json(partitions).kind
+
+
 def find_kind(dataid: str) -> str | None:
     """The kind of a dataid of no known scheme, from the way it is written: daily, hourly, monthly, sequence or None."""
     form = _read_form(dataid)
     return None if form is None else form.kind
+
+
+def first_dataid(scheme: object) -> str:
+    """The first dataid of a scheme."""
+    read = _read(scheme)
+    return _written(read, read.first)
 
 
 def is_open_sequence(scheme: object) -> bool:
@@ -288,7 +302,31 @@ def why_no_dataid(name: str, partitions: str | None, dataid: str, *, in_range: b
     place = _place(scheme, dataid)
     if place is not None and not (in_range and not _is_in_range(scheme, place)):
         return ""
-    return f"{dataid!r} is not a dataid of {name}, whose partitions are {partitions}"
+    near = _nearest(scheme, dataid)
+    mean = f"; did you mean {near!r}?" if near else ""
+    return f"{dataid!r} is not a dataid of {name}, whose partitions are {partitions}{mean}"
+
+
+def _nearest(scheme: _Scheme, dataid: str) -> str:
+    """The dataid of the scheme with the same digits, like 2025-11-01 for 20251101; empty when there is none."""
+    digits = "".join(_NUMBER.findall(dataid))[:20]
+    if scheme.kind in TIME_KINDS:
+        marks = "0123-45-67T89"
+        near = "".join(mark if mark in "-T" else digits[int(mark) : int(mark) + 1] for mark in marks)
+        near = near[: _WIDTHS[scheme.kind]] if len(digits) >= _DIGITS[scheme.kind] else ""
+    else:
+        near = str(int(digits)).zfill(scheme.width) if digits and scheme.kind in ("sequence", "shards") else ""
+    place = _place(scheme, near) if near else None
+    return near if place is not None and _is_in_range(scheme, place) and near != dataid else ""
+
+
+def check_like(name: str, dataid: str, other: str) -> None:
+    """Raise UsageError for a dataid of a dataset without a scheme that is a time, but not written as `other` is."""
+    form = _read_form(other)
+    if form is not None and form.kind in TIME_KINDS and _place(form, dataid) is None:
+        near = _nearest(form, dataid)
+        if near:
+            raise UsageError(f"{dataid!r} is not a dataid like those of {name}, as {other}; did you mean {near!r}?")
 
 
 def check_dataid(name: str, partitions: str | None, dataid: str) -> None:
@@ -297,13 +335,45 @@ def check_dataid(name: str, partitions: str | None, dataid: str) -> None:
         raise UsageError(problem)
 
 
+def is_range(partitions: str | None, text: str) -> bool:
+    """True for FIRST..LAST, unless a dataid of the scheme (JSON) is written so."""
+    return ".." in text and (partitions is None or not is_dataid(json.loads(partitions), text))
+
+
+def expand_ranges(name: str, partitions: str | None, texts: Iterable[str]) -> list[str]:
+    """The texts, with each FIRST..LAST replaced by all dataids of that range; each dataid once.
+
+    `name` is a dataset or job whose scheme is this JSON. Raises UsageError for what is no range of it.
+    """
+    scheme = json.loads(partitions) if partitions is not None else None
+    found: dict[str, None] = {}
+    for text in texts:
+        if not is_range(partitions, text):
+            found[text] = None
+            continue
+        first, _, last = text.partition("..")
+        for end in (first, last):
+            check_dataid(name, partitions, end)
+        dataids = dataids_between(first, last, scheme)
+        if not dataids:
+            raise UsageError(f"{text!r} is no range of {name}: no dataids run from the one to the other")
+        found |= dict.fromkeys(dataids)
+    return list(found)
+
+
 def dataids_between(first: str, last: str, scheme: object | None) -> tuple[str, ...]:
-    """From the one to the other, both of them too; nothing when they are not counted, or not in this order."""
+    """From the one to the other, both of them too; nothing when they are not counted, or not in this order.
+
+    Raises UsageError where they are too many to be listed.
+    """
     axis = find_axis(scheme, first)
-    places = (None, None) if axis is None else (_place(axis, first), _place(axis, last))
-    if axis is None or places[0] is None or places[1] is None:
+    start, stop = (None if axis is None else _place(axis, end) for end in (first, last))
+    if axis is None or start is None or stop is None:
         return ()
-    return tuple(_written(axis, place) for place in range(places[0], places[1] + 1))
+    if stop - start >= MOST_IN_RANGE:
+        many = f"{first} to {last} are {stop - start + 1:,} dataids"
+        raise UsageError(f"{many}; give at most {MOST_IN_RANGE:,} at once")
+    return tuple(_written(axis, place) for place in range(start, stop + 1))
 
 
 # Neighbours and slots -------------------------------------------------------------------------------------------------
@@ -341,6 +411,11 @@ def slot_of(dataid: str, scheme: object | None) -> tuple[datetime.datetime, date
     if place is None or place == _bounds(read)[1]:  # the end of the very last slot has no date
         return None
     return _start(read.kind, place), _start(read.kind, place + 1)
+
+
+def slot_of_json(dataid: str, partitions: str | None) -> tuple[datetime.datetime, datetime.datetime] | None:
+    """As `slot_of`, for a scheme that is this JSON."""
+    return slot_of(dataid, None if partitions is None else json.loads(partitions))
 
 
 def dataids_within(scheme: object, start: datetime.datetime, end: datetime.datetime) -> tuple[str, ...]:

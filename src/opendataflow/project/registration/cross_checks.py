@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 
 from opendataflow.domain.dataset import Dataset, is_below
 from opendataflow.domain.partitions.maps import check_map
+from opendataflow.domain.partitions.path_template import why_no_template
 from opendataflow.domain.partitions.places import find_overlap
-from opendataflow.domain.partitions.scheme import kind
+from opendataflow.domain.partitions.scheme import kind, kind_of
 from opendataflow.domain.registration import JobSpec, LinkSpec
 from opendataflow.errors import UsageError
 from opendataflow.project.problems import Problems
@@ -187,16 +188,26 @@ def check_places(
         problems.add(str(source.error(place_of(other), told)))
 
 
+def _other_templates(dataset: Dataset) -> list[str]:
+    """Of the files beside the data: the marker that they are complete, and their checksums."""
+    declared = json.loads(dataset.definition or "{}")
+    files = [one["options"].get("file") for one in declared.get("checks") or () if one["kind"] == "checksum"]
+    return [str(one) for one in ((declared.get("arrival") or {}).get("done"), *files) if one]
+
+
 def _why_no_place(datasetid: str, dataset: Dataset, producer: dict[str, JobSpec] | None, root: str) -> str:
     if dataset.location is None:
         return ""
     if not is_below(os.path.join(root, dataset.location), root):
         return "leads out of the environment's root"
+    for template in (dataset.location, *_other_templates(dataset)):
+        if problem := why_no_template(template, dataset.partitions):
+            return problem
     # A pipeline's destination needs none: each run has files of its own, and a single file is made of all of them.
     is_source = producer is not None and datasetid not in producer
     if is_source and dataset.has_own_runs and dataset.partitions is not None:
         return "is partitioned, so its path needs a {dataid}"
-    if "{dataid}" in dataset.location and '"values"' in (dataset.partitions or ""):
+    if "{dataid}" in dataset.location and dataset.partitions is not None and kind_of(dataset.partitions) == "values":
         values = json.loads(dataset.partitions or "")["values"]
         wrong = next((one for one in values if "/" in one or one in (".", "..")), None)
         if wrong is not None:

@@ -259,7 +259,8 @@ def _script_job(
     spec = None
     if len(problems) == before:
         with problems.kept():
-            spec = job_spec(source, at, entry, jobid, "script", entry.script, {"env": entry.env}, links)
+            definition: dict[str, Any] = {"env": entry.env, **({"args": entry.args} if entry.args else {})}
+            spec = job_spec(source, at, entry, jobid, "script", entry.script, definition, links)
             _check_env(source, (*at, "env"), entry.env, links)
     return spec if len(problems) == before else None
 

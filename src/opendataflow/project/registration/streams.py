@@ -145,7 +145,7 @@ def _live(destination: Dataset, live: str, *, is_whole: bool) -> Dataset:
         definition = {**declared, "write": APPEND, LIVE_OF: destination.datasetid}
         return destination._replace(datasetid=live, partitions=None, definition=json.dumps(definition))
     kept = {key: declared[key] for key in ("schema", "checks", *(("options",) if is_whole else ())) if key in declared}
-    place, _, _ = (destination.location or "").partition("{dataid}")
+    place, _, _ = (destination.location or "").partition("{dataid")
     place = place.rstrip("/").removesuffix(".gz")
     ending = next((one for one in _TEXT_ENDS if place.endswith(one)), "")
     location = f"{place.removesuffix(ending).rstrip('/.=-_') or destination.datasetid}{LIVE}"

@@ -71,7 +71,7 @@ def _of_table(dataset: Dataset, table: Table, producer: JobSpec | None) -> Itera
         yield (*at, "write"), "is for a destination, and no pipeline makes this dataset"
     if producer is None and table.staging is not None:
         yield (*at, "staging"), "is for a destination, and no pipeline makes this dataset"
-    if '"checks"' in (dataset.definition or "") and (producer is None or producer.kind != "pipeline"):
+    if dataset.declares("checks") and (producer is None or producer.kind != "pipeline"):
         told = "of a table are done while a pipeline writes it; give them to the pipeline that reads this one"
         yield (*at, "checks"), told
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from opendataflow.domain.checks.check import ON_EACH_ROW
 from opendataflow.domain.checks.patterns import re2_pattern, why_refused
+from opendataflow.domain.partitions.path_template import has_mark
 from opendataflow.domain.types.spark import family
 from opendataflow.domain.types.values import HAVE_TEXT
 from opendataflow.project.schema.values import Duration
@@ -341,7 +342,7 @@ def check_fit(
     if arrival is not None:
         if path is None:
             raise ValueError("arrival: only files arrive; this dataset has no path")
-        if arrival.done is not None and "{dataid}" in path and "{dataid}" not in arrival.done:
+        if arrival.done is not None and has_mark(path) and not has_mark(arrival.done):
             raise ValueError("arrival: one marker cannot stand for all dataids; its path needs a {dataid}")
     for number, entry in enumerate(checks):
         problem = _misfit(entry, path=path, format_=format_, options=options, schema=schema)

@@ -54,7 +54,7 @@ KEYS: dict[str, dict[str, str]] = {
         "namespace": "the namespace of jobs and datasets",
     },
     "DatasetEntry": {
-        "path": "the place below the root; {dataid} stands for the dataid",
+        "path": "the place below the root; {dataid} stands for the dataid, {dataid:%Y%m%d} for parts of its time",
         "format": "of its files",
         "options": "of the reader and writer, like {header: true}; no passwords",
         "schema": "column: type, in Spark's names, like {id: int, amount: double}",
@@ -140,6 +140,7 @@ KEYS: dict[str, dict[str, str]] = {
         "script": "what runs, from the project's folder; its name without the extension is the job's",
         "inputs": "datasets, clocks (today, hourly, every 30m, cron 0 3 * * *), or name: {map: …}",
         "outputs": "datasets that it makes; each dataset has one producer",
+        "args": "arguments of the script, before those of the command line; never through a shell",
         "env": "variables for the script",
         **_RUNNABLE,
     },

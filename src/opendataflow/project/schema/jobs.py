@@ -120,6 +120,7 @@ class JobEntry(_Runnable):
     script: Filled | None = None
     inputs: list[Annotated[dict[str, InputEntry], BeforeValidator(_one_input)]] = []
     outputs: list[str] = Field(min_length=1)
+    args: list[Setting] = []
     env: dict[Annotated[str, AfterValidator(_variable_name)], Setting] = {}
 
 

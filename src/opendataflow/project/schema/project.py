@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
 
+from opendataflow.domain.partitions.path_template import PLACEHOLDER, split_forms
 from opendataflow.domain.partitions.scheme import SCHEMES, check_scheme
 from opendataflow.domain.tables import REPLACE_TABLE
 from opendataflow.domain.types.datatype import parse_type
@@ -24,7 +25,7 @@ __all__ = [
     "DatasetEntry", "Environment", "InputEntry", "JobEntry", "PipelineEntry", "ProjectFile", "Spark", "seconds",
 ]  # fmt: skip
 MOST_SHARDS = 10_000_000
-_PLACEHOLDER = re.compile(r"\{[^{}]*\}")
+_BRACES = re.compile(r"\{[^{}]*\}")
 _SECRET_OPTION = re.compile(r"(?i)(?:^|[._-])(?:password|passwd|passphrase|pwd)$")
 _SECRET_PARAMETER = re.compile(r"(?i)[?&;](?:password|passwd|pwd|sslpassword)=[^&;]")
 _VARIABLE = re.compile(r"\$\{[^}]*\}")
@@ -253,10 +254,10 @@ class DatasetEntry(_Strict):
             raise ValueError("give a path below the environment's root, without a leading / and without ..")
         if not path.isprintable():
             raise ValueError(f"a path is one line of printable characters; {path!r} is not")
-        other = next((one for one in _PLACEHOLDER.findall(path) if one != "{dataid}"), None)
+        other = next((one for one in _BRACES.findall(path) if not PLACEHOLDER.fullmatch(one)), None)
         if other is not None:
             raise ValueError(f"{other} has no meaning in a path; the place of the dataid is {{dataid}}")
-        return path
+        return split_forms(path)
 
 
 def _check_kind(scheme: str | dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from opendataflow.domain.variables import STORE, is_platform_variable, named_variables, why_refused
 from opendataflow.errors import ConfigurationError
 from opendataflow.project.problems import Problems
+from opendataflow.project.schema.jobs import JobEntry
 from opendataflow.project.schema.notify import LONG, SHORT
 from opendataflow.project.schema.project import DatasetEntry, ProjectFile, with_variable
 from opendataflow.project.source import Path, Source, suggestion
@@ -197,6 +198,8 @@ def _explain(source: Source, error: Any, positions: list[int]) -> str:
         path = ("pipelines", positions[path[1]], *path[2:])
     near = None
     message = str(error["msg"]).removeprefix("Value error, ")
+    if misplaced := _misplaced(source, path):
+        return str(source.error(path, misplaced))
     if error["type"] == "extra_forbidden":
         message = _unknown_key(str(path[-1]), _keys_beside(path))
     elif error["type"] == "value_error":
@@ -205,6 +208,21 @@ def _explain(source: Source, error: Any, positions: list[int]) -> str:
     else:
         message = _in_plain_words(error, message)
     return str(source.error(path, message, near=near))
+
+
+def _misplaced(source: Source, path: Path) -> str:
+    """What to do about an entry of `datasets` or `jobs` that is a key of the entry before it, indented too little."""
+    models: dict[str, type[BaseModel]] = {"datasets": DatasetEntry, "jobs": JobEntry}
+    section = str(path[0]) if len(path) == 2 else ""
+    entries, model = source.data.get(section), models.get(section)
+    if model is None or not isinstance(entries, dict) or path[1] not in _keys_of(model):
+        return ""
+    names = list(entries)
+    before = names[: names.index(path[1])] if path[1] in entries else []
+    owner = next((name for name in reversed(before) if name not in _keys_of(model)), None)
+    if owner is None:
+        return ""
+    return f"is a key of {path[0]}.{owner}: indent it further than `{owner}`"
 
 
 def _in_plain_words(error: Any, message: str) -> str:
@@ -219,7 +237,7 @@ def _in_plain_words(error: Any, message: str) -> str:
             example = given if isinstance(given, str) and given.isprintable() and len(given) < 40 else "a, b"
             return f"should be a list like [{example}], not {what}"
         case "string_type":
-            return f"should be a text, not {what}"
+            return f"should be a text, not {what}{_unquoted(given)}"
         case "int_type" | "int_parsing" | "int_from_float" | "int_parsing_size":
             return f"should be a whole number, not {_scalar_or(given, what)}"
         case "bool_type" | "bool_parsing":
@@ -246,6 +264,13 @@ def _in_plain_words(error: Any, message: str) -> str:
         case "string_pattern_mismatch":
             return f"{given!r} should be letters, digits, `_`, `-` and `.`, and begin with none of the last two"
     return message
+
+
+def _unquoted(given: Any) -> str:
+    """A hint for {dataid} without quotes, which YAML takes for a mapping of its own."""
+    if not isinstance(given, dict) or not given or not all(str(key).startswith("dataid") for key in given):
+        return ""
+    return '; `{` begins a mapping in YAML, so quote the text: "{dataid}"'
 
 
 def _scalar_or(given: Any, what: str) -> str:

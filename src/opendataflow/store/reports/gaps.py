@@ -115,7 +115,7 @@ def _standing(
     if waiting > 0:
         return Standing(status, f"waits for {waiting} inputs" if waiting > 1 else "waits for an input")
     if status == "FAILED" and not parked_until:
-        return Standing(status, "", f"mend the cause, then `dataflow resubmit {jobid} {dataid}`")
+        return Standing(status, "", f"fix the cause, then `dataflow resubmit {jobid} {dataid}`")
     if not parked_until:
         return Standing(status, "")
     refused = find_refusal(refusal) if status != "FAILED" else None

@@ -8,6 +8,7 @@ from opendataflow.domain.partitions.scheme import (
     TIME_KINDS,
     count_expected,
     find_kind,
+    first_dataid,
     is_dataid,
     is_open_sequence,
     kind,
@@ -39,6 +40,12 @@ def overview(store: LoopStore, *, project: str | None, columns: int) -> dict[str
         known = store.read("latest_chunks", {**of_dataset, "limit": columns}, file="overview") if slots else []
         latest = {str(row[0]): str(row[1]) for row in known}
         expected = latest_expected(scheme, now=now, limit=columns) if scheme is not None and slots else []
+        if expected:  # chunks of later slots may be there too: they are not what is expected, and come after it
+            ends = {"first": expected[0], "last": expected[-1]}
+            between = store.read("chunks_between", {**of_dataset, **ends}, file="overview")
+            latest |= {str(row[0]): str(row[1]) for row in between}
+            ends["first"] = first_dataid(scheme)
+            ready -= store.read("ready_outside", {**of_dataset, **ends}, file="overview")[0][0]
         for dataid in {*latest, *expected}:
             form = find_kind(dataid)
             if form in TIME_KINDS:
@@ -49,12 +56,18 @@ def overview(store: LoopStore, *, project: str | None, columns: int) -> dict[str
                 gaps[name] = gap
     grids = {form: _grid(rows, columns) for form, rows in sorted(cells.items())}
     by, until = find_pause_of_all(store)
-    paused = {"paused_by": by, "paused_until": until}
+    paused = {"paused_by": by, "paused_until": until, "held": list_held(store, project=project)}
     stale = count_stale(store, project=project).values()
     return {
         "environment": store.environment, **paused, **totals, "grids": grids, "gaps": gaps,
         "stale": {"direct": sum(one.direct for one in stale), "upstream": sum(one.upstream for one in stale)},
     }  # fmt: skip
+
+
+def list_held(store: LoopStore, *, project: str | None) -> list[dict[str, Any]]:
+    """The jobs that are held as a whole: by whom and why, until when, and how many dataids could run."""
+    rows = store.read("paused_jobs", {"project": project}, file="overview")
+    return [dict(zip(("project", "jobid", "by", "could_run", "until"), row, strict=True)) for row in rows]
 
 
 def _gap(expected: int, ready: int, seen: list[str]) -> dict[str, Any]:

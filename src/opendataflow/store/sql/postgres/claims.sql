@@ -102,6 +102,12 @@ FROM (SELECT * FROM job_status
       ORDER BY sortkey, dataid LIMIT 1) s
      CROSS JOIN LATERAL chunk_facts(s.project, s.jobid, s.dataid) f
 
+-- name: has_retry
+SELECT 1 FROM job_status
+WHERE project = %(project)s AND jobid = %(jobid)s AND status = 'FAILED' AND parked_until IS NOT NULL
+  AND (%(dataid)s::text IS NULL OR dataid = %(dataid)s)
+LIMIT 1
+
 -- name: claimable_of_all
 -- The same for many jobs, of each no more than its limits leave room for.
 SELECT w.project, w.jobid, CASE g.strict WHEN 1 THEN lowest_open(w.project, w.jobid) END,

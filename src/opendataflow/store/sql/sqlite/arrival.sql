@@ -1,7 +1,7 @@
 -- Files that arrive from outside: what is known of a dataset's chunks, on SQLite.
 
 -- name: known_chunks
-SELECT dataid, status, location, fingerprint FROM datastatus
+SELECT dataid, status, location, fingerprint, problem FROM datastatus
 WHERE project = :project AND datasetid = :datasetid AND locktype = 'OUT' AND reader = ''
 
 -- name: earlier_rows
@@ -20,6 +20,22 @@ VALUES (:project, :datasetid, :dataid, 'OUT', 'PENDING', :problem, :now)
 ON CONFLICT (project, datasetid, dataid, locktype, reader) DO UPDATE
 SET problem = excluded.problem, modified = excluded.modified
 WHERE datastatus.status NOT IN ('READY', 'RUNNING') AND datastatus.problem IS NOT excluded.problem
+
+-- name: record_change
+-- What is READY stays READY: only that its file is another one by now is kept, or (NULL) that it is the same again.
+UPDATE datastatus SET problem = :problem
+WHERE project = :project AND datasetid = :datasetid AND dataid = :dataid AND locktype = 'OUT' AND reader = ''
+  AND status = 'READY' AND problem IS NOT :problem
+
+-- name: forget_rejection
+UPDATE datastatus SET problem = NULL
+WHERE project = :project AND datasetid = :datasetid AND dataid = :dataid AND locktype = 'OUT' AND reader = ''
+  AND status <> 'READY'
+
+-- name: problems
+SELECT project, datasetid, dataid, status, problem FROM datastatus
+WHERE problem IS NOT NULL AND (:project IS NULL OR project = :project) AND (:datasetid IS NULL OR datasetid = :datasetid)
+ORDER BY project, datasetid, dataid
 
 -- name: open_chunk
 INSERT INTO datastatus (project, datasetid, dataid, locktype, status, modified)

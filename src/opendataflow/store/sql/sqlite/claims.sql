@@ -106,6 +106,12 @@ FROM job_status INDEXED BY job_status_failed
 WHERE project = :project AND jobid = :jobid AND status = 'FAILED'
 ORDER BY sortkey, dataid LIMIT 1
 
+-- name: has_retry
+SELECT 1 FROM job_status INDEXED BY job_status_failed
+WHERE project = :project AND jobid = :jobid AND status = 'FAILED' AND parked_until IS NOT NULL
+  AND (:dataid IS NULL OR dataid = :dataid)
+LIMIT 1
+
 -- name: facts_of
 -- The chunks of a dataid: what the five questions need of its inputs and outputs.
 SELECT l.itemtype, l.dataset_project, l.datasetid, CASE l.map WHEN 'full' THEN 'full' ELSE :dataid END, c.status,

@@ -5,6 +5,20 @@ SELECT dataid, status FROM datastatus
 WHERE project = :project AND datasetid = :datasetid AND locktype = 'OUT' AND reader = ''
 ORDER BY dataid DESC LIMIT :limit
 
+-- name: chunks_between
+SELECT dataid, status FROM datastatus
+WHERE project = :project AND datasetid = :datasetid AND locktype = 'OUT' AND reader = ''
+  AND dataid BETWEEN :first AND :last
+
+-- name: ready_outside
+-- Chunks of slots before the first or after the last: two ranges of the key, so that those between are not counted.
+SELECT (SELECT count(*) FROM datastatus
+        WHERE project = :project AND datasetid = :datasetid AND locktype = 'OUT' AND reader = ''
+          AND status = 'READY' AND dataid < :first)
+     + (SELECT count(*) FROM datastatus
+        WHERE project = :project AND datasetid = :datasetid AND locktype = 'OUT' AND reader = ''
+          AND status = 'READY' AND dataid > :last)
+
 -- name: chunks_of
 SELECT dataid, status, version, location, fingerprint, validated_at, problem, modified FROM datastatus
 WHERE project = :project AND datasetid = :datasetid AND locktype = 'OUT' AND reader = ''
@@ -26,6 +40,16 @@ SELECT s.project, s.jobid, s.dataid, s.status, s.waiting, s.parked_until, s.refu
 FROM job_status s
 WHERE (s.status = 'HOLD' OR (s.status IN ('PENDING', 'RESUBMIT') AND (s.waiting > 0 OR s.parked_until IS NOT NULL)))
   AND (:project IS NULL OR s.project = :project)
+ORDER BY s.project, s.jobid, s.sortkey, s.dataid LIMIT :limit
+
+-- name: holders
+-- Who put the dataids on HOLD that are, and why.
+SELECT s.project, s.jobid, s.dataid,
+       (SELECT h.actor FROM history h
+        WHERE h.dataid = s.dataid AND h.name = s.jobid AND h.project = s.project AND h.kind = 'job' AND h.new_status = 'HOLD'
+        ORDER BY h.id DESC LIMIT 1)
+FROM job_status s
+WHERE s.status = 'HOLD' AND (:project IS NULL OR s.project = :project)
 ORDER BY s.project, s.jobid, s.sortkey, s.dataid LIMIT :limit
 
 -- name: running_rows
