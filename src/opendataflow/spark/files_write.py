@@ -156,12 +156,8 @@ def _write_one_file(df: DataFrame, place: Place) -> None:
         )
     folder, name = os.path.split(place.location)
     parts = os.path.join(folder, f".{name}.parts")
-    more = {"maxRecordsPerFile": 0}
-    compression = next((how for suffix, how in _COMPRESSIONS.items() if name.endswith(suffix)), None)
-    if compression is not None:
-        more["compression"] = compression  # type: ignore[assignment]
     try:
-        save(df.coalesce(1), place, parts, **more)
+        save(df.coalesce(1), place, parts, **one_file_options(place))
         (part,) = data_files(parts)
         fsync(part)
         os.replace(part, place.location)
@@ -171,6 +167,14 @@ def _write_one_file(df: DataFrame, place: Place) -> None:
         os.unlink(os.path.join(folder, f".{name}.crc"))
     fsync(folder)
     fsync(os.path.dirname(folder))
+
+
+def one_file_options(place: Place) -> dict[str, Any]:
+    """What a destination of one file is written with; nothing for a folder."""
+    if not place.single_file:
+        return {}
+    compression = next((how for suffix, how in _COMPRESSIONS.items() if place.location.endswith(suffix)), None)
+    return {"maxRecordsPerFile": 0, **({} if compression is None else {"compression": compression})}
 
 
 def _encode_binary(df: DataFrame) -> DataFrame:
