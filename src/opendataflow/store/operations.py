@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 from opendataflow.domain.job import Job, JobStatus
 from opendataflow.domain.registration import Registration
 from opendataflow.domain.runs.questions import CODES, Question
+from opendataflow.domain.runs.run import RunStatus
 from opendataflow.domain.runs.transitions import JobEvent, next_job_status
 from opendataflow.errors import Refused, UsageError
 from opendataflow.store.claims import LoopStore
@@ -333,7 +334,9 @@ def delete_run(store: LoopStore, runid: int) -> dict[str, Any]:
     """Remove the record of one ended run, and its manifests where no chunk points at them; nothing else."""
     from opendataflow.store.stale import expand
 
-    expand(store)
+    known = store.read("run_record", {"runid": runid}, file=FILE)
+    if known and known[0][4] != RunStatus.RUNNING:
+        expand(store)  # what it read is in its record until it is worked in
     with store.transaction(file=FILE) as tx:
         rows = tx.rows("run_record", {"runid": runid})
         if not rows:
