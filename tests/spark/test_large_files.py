@@ -36,6 +36,7 @@ PLAIN = "".join(f"{number},n{number}\n" for number in range(3000))
 def small_is_large(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A file of some kilobytes is as large here as one of gigabytes: it has a beginning, and several parts."""
     monkeypatch.setattr(files_read, "LOOK_BYTES", 4096)
+    monkeypatch.setattr(files_read, "LARGE_BYTES", 4096)
     monkeypatch.setattr(files_csv, "HEAD_BYTES", 512)
     monkeypatch.setattr(files_csv, "BLOCK_BYTES", 512)
     before = spark.conf.get("spark.sql.files.maxPartitionBytes")

@@ -39,7 +39,7 @@ def explain_read_failure(spark: SparkSession, place: Place, error: BaseException
     elif not any(is_within(path, location) for location in place.locations):
         return None
     try:
-        told = _find_quote_fault(place) or _count(spark, place)
+        told = _find_quote_fault(place, path) or _count(spark, place)
     except JobFailed as found:  # what a large chunk's beginning did not show
         return str(found)
     except Exception:  # noqa: BLE001  the failure is told all the same, with what Spark said of it
@@ -50,13 +50,19 @@ def explain_read_failure(spark: SparkSession, place: Place, error: BaseException
 
 
 # Counting ---------------------------------------------------------------------------------------------------------
-def _find_quote_fault(place: Place) -> str | None:
+def _find_quote_fault(place: Place, path: str | None) -> str | None:
+    """In the file that could not be read, or in as many as are read in some seconds where that is not known."""
     form = csv_form(place)
     if form is None:
         return None
-    paths = (path for location in place.locations for path in data_files(location))
-    found = ((path, find_quote_fault(path, form)) for path in paths)
-    return next((f"{path} {fault}" for path, fault in found if fault), None)
+    left = SECOND_LOOK_BYTES
+    for one in (path,) if path is not None else (file for location in place.locations for file in data_files(location)):
+        left -= os.path.getsize(one)
+        if left < 0:
+            return None
+        if fault := find_quote_fault(one, form):
+            return f"{one} {fault}"
+    return None
 
 
 def _count(spark: SparkSession, place: Place) -> str | None:

@@ -134,6 +134,10 @@ def find_line(path: str, form: CsvForm, wanted: list[str]) -> int | None:
     return None
 
 
+def is_compressed(path: str) -> bool:
+    return path.endswith(_COMPRESSED)
+
+
 @contextlib.contextmanager
 def open_bytes(path: str) -> Iterator[IO[bytes]]:
     """The file's bytes, unpacked."""

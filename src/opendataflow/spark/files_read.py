@@ -1,5 +1,6 @@
 """A chunk's files as a DataFrame, strictly: with the declared schema, or failing with what is not as declared."""
 
+import os
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -10,14 +11,16 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from opendataflow.errors import JobFailed
 from opendataflow.spark.drift import check_columns, check_json_keys, find_footers, twice
-from opendataflow.spark.files_csv import CsvForm, find_form, look, look_at_head
-from opendataflow.spark.files_local import escaped, is_true, merged, option, require_files, total_bytes
+from opendataflow.spark.files_csv import CsvForm, find_form, is_compressed, look, look_at_head
+from opendataflow.spark.files_local import escaped, is_true, merged, option, require_files
 from opendataflow.spark.files_remote import Way, for_connector, home_of, is_remote, kept_copy, way_to
-from opendataflow.spark.files_scan import can_scan, is_one_line, may_assume, watched
+from opendataflow.spark.files_scan import can_scan, cores_of, look_by_tasks, may_assume, not_assumed, watched
 from opendataflow.spark.spec import Place
 from opendataflow.storage.buckets.files import at_once
 
-LOOK_BYTES = 16 * 1024 * 1024  # of a chunk: up to here its files are looked through before Spark reads them
+LOOK_BYTES = 256 * 1024 * 1024  # of a chunk: up to here its files are looked through before Spark reads them, in 0.2 s
+LARGE_BYTES = 64 * 1024 * 1024  # of a file: from here it matters that several tasks can read it
+_UNPACKED = 16  # times as large as a compressed file, at most
 
 # Directories' names are not data: Spark would make a column of `dataid=00042`, and a number of its value.
 _ANY = {"recursiveFileLookup": True}
@@ -46,8 +49,8 @@ class CsvFacts(NamedTuple):
     """What is known of a chunk's CSV files before they are read."""
 
     headers: Mapping[tuple[str, ...], list[str]]  # the files by their header
-    is_one_line: bool = False  # no value runs over several lines: several tasks can read a file
-    is_assumed: bool = False  # … as far as the beginnings of the files tell: no quote is there
+    is_one_line: bool = False  # several tasks are to read a file, since no value of it runs over several lines
+    is_assumed: bool = False  # as far as the beginnings of the files tell, no quote is there
 
 
 def read_chunk(spark: SparkSession, place: Place, *, can_read_again: bool = False) -> DataFrame:
@@ -176,6 +179,8 @@ def _csv_parts(
         assumes = can_read_again and may_assume(place, form, options)
         facts = _find_facts(spark, place, files, form, assumes=assumes)
     watch = form if facts.is_assumed else None
+    if watch is None:
+        not_assumed(place)
     if facts.is_one_line and option(place.options, "multiLine") is None:
         options["multiLine"] = False  # nothing is lost by it, and several tasks can read one file
     if watch is not None:
@@ -202,7 +207,8 @@ def _find_facts(
     spark: SparkSession, place: Place, files: Sequence[str], form: CsvForm, *, assumes: bool
 ) -> CsvFacts:  # fmt: skip
     """From all bytes of a small chunk; of a large one from the beginning of each file, and then by Spark's tasks."""
-    is_small = total_bytes([place], most=LOOK_BYTES) <= LOOK_BYTES  # type: ignore[operator]
+    sizes = {path: os.path.getsize(path) for path in files}
+    is_small = sum(size * (_UNPACKED if is_compressed(path) else 1) for path, size in sizes.items()) <= LOOK_BYTES
     found = at_once(lambda path: (look if is_small else look_at_head)(place.datasetid, path, form), files)
     looks = [seen for seen in found if seen is not None]
     if len(looks) < len(files):
@@ -211,11 +217,15 @@ def _find_facts(
     for path, seen in zip(files, looks, strict=True):
         if seen.header and form.has_header:
             headers.setdefault(seen.header, []).append(path)
+    has_quotes = any(seen.has_quotes for seen in looks)
+    # By lines, Spark's parser is less than half as fast.
+    is_large = any(size >= LARGE_BYTES and not is_compressed(path) for path, size in sizes.items())
+    is_split = is_large and 2 * len(files) <= cores_of(spark)
     if is_small:
-        return CsvFacts(headers)  # one task copes with it
-    if assumes and not any(seen.has_quotes for seen in looks):
-        return CsvFacts(headers, is_one_line=True, is_assumed=True)
-    return CsvFacts(headers, is_one_line=can_scan(form) and is_one_line(spark, place, form))
+        return CsvFacts(headers, is_one_line=is_split and not has_quotes and form.encoding in ("utf-8", "ascii"))
+    if assumes and not has_quotes:
+        return CsvFacts(headers, is_one_line=is_split, is_assumed=True)
+    return CsvFacts(headers, is_one_line=can_scan(form) and look_by_tasks(spark, place, form, is_split=is_split))
 
 
 def _check_alike(place: Place, headers: Mapping[tuple[str, ...], list[str]]) -> None:

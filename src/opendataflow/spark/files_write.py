@@ -18,6 +18,7 @@ from opendataflow.errors import JobFailed
 from opendataflow.spark.files_join import COLUMNAR, COMPRESSED, can_join, has_header, join_files
 from opendataflow.spark.files_local import data_files, fsync, merged, option, sync, total_bytes
 from opendataflow.spark.files_remote import Way, committed_in_store, for_connector, is_remote, way_to
+from opendataflow.spark.files_scan import cores_of
 from opendataflow.spark.jvm import logical_plan
 from opendataflow.spark.spark_errors import causes
 from opendataflow.spark.spec import Place
@@ -124,7 +125,7 @@ def most_tasks(df: DataFrame, place: Place, sources: Sequence[Place]) -> int | N
         return None
     if total <= SMALL_BYTES:
         return 1
-    at_once = _cores(df)
+    at_once = cores_of(df.sparkSession)
     return -(-total // (FILE_BYTES * at_once)) * at_once
 
 
@@ -197,7 +198,9 @@ def _write_one_file(df: DataFrame, place: Place, *, is_one_task: bool) -> None:
             save(df.coalesce(1), place, parts, **more)
             (part,) = data_files(parts)
         else:
-            save(df.coalesce(min(_MOST_PARTS, _cores(df) * _PARTS_FOR_EACH_CORE)), place, parts, **more)
+            if place.format not in COLUMNAR:
+                more["compression"] = "none"
+            save(df.coalesce(min(_MOST_PARTS, cores_of(df.sparkSession) * _PARTS_FOR_EACH_CORE)), place, parts, **more)
             part = _joined(df.sparkSession, place, df.schema, parts, joined)
         fsync(part)
         os.replace(part, place.location)
@@ -247,11 +250,6 @@ def _encode_binary(df: DataFrame) -> DataFrame:
         return df
     encoded = {name: F.base64(F.col(f"`{name.replace('`', '``')}`")) for name in binary}
     return df.withColumns(encoded)
-
-
-def _cores(df: DataFrame) -> int:
-    context = getattr(df.sparkSession, "_sc", None)
-    return int(context.defaultParallelism) if context is not None else 200  # Connect does not tell; it is a cluster
 
 
 # What -------------------------------------------------------------------------------------------------------------
