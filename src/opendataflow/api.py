@@ -183,7 +183,8 @@ class Project:
         from opendataflow.execution.session import own_name
         from opendataflow.store import open_store
 
-        store = open_store(self._address.store, actor=own_name(), environment=self.environment)
+        address = self._address
+        store = open_store(address.store, actor=own_name(), environment=self.environment, here=address.here)
         try:
             yield store
         finally:
@@ -209,6 +210,7 @@ def _address(path: str, environment: str | None, store: str | None) -> Address:
         project = os.environ.get("DATAFLOW_PROJECT")
         return Address(absolute_store(store, os.getcwd()), environment, project, None, work)
     from opendataflow.project.registration.load import read_addresses
+    from opendataflow.project.version import find_managed
 
     known = read_addresses(home)
     stores: dict[str, str] = known["environments"]
@@ -217,7 +219,9 @@ def _address(path: str, environment: str | None, store: str | None) -> Address:
         raise ConfigurationError(f"there is no environment {environment!r}; {home}/project.yml has {', '.join(stores)}")
     url = store or os.environ.get("DATAFLOW_STORE") or expand(stores[environment], allowed=STORE)
     project = os.environ.get("DATAFLOW_PROJECT") or known["project"]
-    return Address(absolute_store(url, home), environment, project, home, os.path.join(home, ".dataflow"))
+    here = (known["project"], home) if find_managed(home) is None else None
+    work = os.path.join(home, ".dataflow")
+    return Address(absolute_store(url, home), environment, project, home, work, here=here)
 
 
 def _chunk(found: "Published", dataset: Dataset, root: str) -> Chunk:

@@ -68,8 +68,7 @@ def runs(project: Project, folder: str) -> list[int]:
 
 def location(project: Project, dataset: str, dataid: str) -> tuple[str, str | None]:
     rows = project.sql(
-        f"SELECT status, location FROM datastatus WHERE datasetid = '{dataset}' AND dataid = '{dataid}' "
-        "AND locktype = 'OUT'"
+        f"SELECT status, location FROM chunk_location WHERE datasetid = '{dataset}' AND dataid = '{dataid}'"
     )
     return rows[0][0], rows[0][1]
 

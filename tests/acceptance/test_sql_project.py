@@ -163,9 +163,9 @@ def test_all_shards_move_from_postgresql_over_parquet_to_sqlite_though_some_fail
     counted = in_sqlite(new, "SELECT printf('%03d', shard), count(*) FROM customers GROUP BY shard ORDER BY shard")
     ledger = in_sqlite(new, "SELECT dataid, token, rows FROM dataflow_ledger ORDER BY dataid")
     published = project.sql(
-        "SELECT c.dataid, c.version, m.rows, c.location FROM datastatus c JOIN data_manifest m "
+        "SELECT c.dataid, c.version, m.rows, c.location FROM chunk_location c JOIN data_manifest m "
         "USING (project, datasetid, dataid, version) "
-        "WHERE c.datasetid = 'new' AND c.locktype = 'OUT' AND c.status = 'READY' ORDER BY c.dataid"
+        "WHERE c.datasetid = 'new' AND c.status = 'READY' ORDER BY c.dataid"
     )
     assert counted == [(dataid, rows) for dataid, _, rows in ledger]
     assert ledger == [row[:3] for row in published]

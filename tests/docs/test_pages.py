@@ -47,7 +47,7 @@ def type_page(text: str, folder: Path, **extra: str) -> list[tuple[int, str]]:
 
 
 # Without Spark --------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("name", ["install", "wrap-a-cron-script", "secrets"])
+@pytest.mark.parametrize("name", ["install", "wrap-a-cron-script", "secrets", "move-or-copy"])
 def test_the_how_to_does_what_it_says(name: str, tmp_path: Path) -> None:
     assert type_page(page(f"how-to/{name}.md"), tmp_path)
 

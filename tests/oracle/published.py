@@ -14,7 +14,7 @@ from support.projects import Project
 READY = "SELECT datasetid, dataid FROM datastatus WHERE locktype = 'OUT' AND status = 'READY'"
 PUBLISHED = "SELECT name, dataid FROM history WHERE kind = 'chunk' AND new_status = 'READY' AND old_status = 'RUNNING'"
 JOBS = "SELECT jobid, dataid, status FROM job_status WHERE status <> 'PENDING'"
-LIVE = "SELECT location FROM datastatus WHERE locktype = 'OUT' AND status = 'READY' AND datasetid = '{}'"
+LIVE = "SELECT location FROM chunk_location WHERE status = 'READY' AND datasetid = '{}'"
 
 
 def asked(project: Project, query: str) -> list[tuple[str, ...]]:

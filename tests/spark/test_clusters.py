@@ -198,7 +198,7 @@ def chunks(project: Project, dataset: str) -> dict[str, Any]:
     from pyarrow import parquet
 
     ready = project.sql(
-        f"SELECT dataid, location FROM datastatus WHERE locktype = 'OUT' AND datasetid = '{dataset}' AND status = "
+        f"SELECT dataid, location FROM chunk_location WHERE datasetid = '{dataset}' AND status = "
         "'READY' ORDER BY dataid"
     )
     tables = {dataid: parquet.read_table(location, partitioning=None) for dataid, location in ready}

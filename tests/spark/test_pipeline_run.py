@@ -208,7 +208,7 @@ def test_files_that_python_writes_have_the_mode_that_the_callers_umask_gives(
     project = pipeline(sqlite_project, PANDAS, chunks=1, path='"totals/{dataid}.csv"')
     done = project.run("sh", "-c", f"umask {umask}; exec {DATAFLOW} run {SLUG}")
     assert done.returncode == 0, done.stderr
-    [(location,)] = project.sql("SELECT location FROM datastatus WHERE datasetid = 'totals' AND status = 'READY'")
+    [(location,)] = project.sql("SELECT location FROM chunk_location WHERE datasetid = 'totals' AND status = 'READY'")
     assert Path(location).stat().st_mode & 0o777 == mode
 
 

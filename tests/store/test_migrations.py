@@ -137,3 +137,40 @@ def test_the_triggers_of_sqlite_need_no_function_of_ours(tmp_path: Path) -> None
     triggers = [row[0] for row in bare.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")]
     bare.close()
     assert len(triggers) >= 15
+
+
+def test_locations_below_a_root_become_relative_and_others_stay(tmp_path: Path, postgres_server: Server) -> None:
+    """A store as it was before roots could move, with what had been published in it."""
+    locations = {
+        "a": "/w/a/data/out/dataid=1/_runs/5", "b": "/elsewhere/x", "c": "sqlite:////w/a/data/crm.db#orders",
+        "d": "s3://bucket/out", "e": "/w/a/data/../other/x", "f": "/w/a/database/x",
+    }  # fmt: skip
+    relative = {**locations, "a": "out/dataid=1/_runs/5", "c": "sqlite:///crm.db#orders"}
+    for url in (f"sqlite:///{tmp_path / 'a/.dataflow/state.db'}", postgres_server.new_database()):
+        store = open_store(url, actor="x", must_exist=False, check=False)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("opendataflow.store.migrate.migrations", lambda dialect: migrations(dialect)[:11])
+            upgrade(store)
+        insert = "INSERT INTO project (project, name, root, home) VALUES ('shop', 'Shop', '/w/a/data', '/w/a')"
+        rows = "".join(f", ('shop', 'out', '{dataid}', 'READY', '{text}')" for dataid, text in locations.items())
+        columns = "datastatus (project, datasetid, dataid, status, location)"
+        dataset = "INSERT INTO dataset (project, datasetid) VALUES ('shop', 'out')"
+        by_hand(url, insert, dataset, f"INSERT INTO {columns} VALUES {rows[2:]}")
+        upgrade(store)
+        found = store.select("SELECT dataid, location FROM datastatus ORDER BY dataid")[1]
+        assert dict(found) == relative
+        assert dict(store.select("SELECT dataid, location FROM chunk_location")[1]) == locations
+        assert store.get_place("shop").root == "/w/a/data"
+        store.close()
+
+
+def by_hand(url: str, *statements_: str) -> None:
+    if url.startswith("sqlite"):
+        with sqlite3.connect(url.removeprefix("sqlite:///")) as shell:
+            for statement in statements_:
+                shell.execute(statement)
+        shell.close()
+        return
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in statements_:
+            connection.execute(statement)

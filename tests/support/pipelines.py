@@ -220,9 +220,7 @@ def messages(project: Project, dataid: str) -> list[str]:
 
 def chunks(project: Project) -> dict[str, str]:
     """dataid → the text of every chunk that is published."""
-    ready = project.sql(
-        "SELECT dataid, location FROM datastatus WHERE locktype = 'OUT' AND datasetid = 'totals' AND status = 'READY'"
-    )
+    ready = project.sql("SELECT dataid, location FROM chunk_location WHERE datasetid = 'totals' AND status = 'READY'")
     return {dataid: _text(Path(location)) for dataid, location in ready}
 
 

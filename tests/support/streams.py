@@ -108,8 +108,7 @@ class Stream:
         from pyarrow import parquet
 
         ready = self.project.sql(
-            "SELECT location FROM datastatus WHERE locktype = 'OUT' AND status = 'READY' "
-            f"AND datasetid = '{dataset}' ORDER BY dataid"
+            f"SELECT location FROM chunk_location WHERE status = 'READY' AND datasetid = '{dataset}' ORDER BY dataid"
         )
         found: list[dict[str, Any]] = []
         for (location,) in ready:

@@ -79,7 +79,7 @@ def test_without_a_project_the_store_must_be_given(home: Path, monkeypatch: pyte
     monkeypatch.setenv("DATAFLOW_STORE", "postgresql://db/state")
     monkeypatch.setenv("DATAFLOW_HOME", "/var/dataflow")
     address = get_address(str(home.parent))
-    assert address == ("postgresql://db/state", None, None, None, "/var/dataflow", None, "")
+    assert address == ("postgresql://db/state", None, None, None, "/var/dataflow", None, "", None)
 
 
 # The cache ----------------------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def test_without_a_project_the_nearest_properties_give_the_store(home: Path, mon
     (above / "dataflow.properties").write_text(PROPERTIES)
     (above / "bin").mkdir()
     monkeypatch.setenv("DATAFLOW_HOME", "/var/dataflow")
-    expected = (PROPERTIES_STORE, None, None, None, "/var/dataflow", None, "")
+    expected = (PROPERTIES_STORE, None, None, None, "/var/dataflow", None, "", None)
     assert get_address(str(above / "bin")) == expected
     assert find_properties_in_use(str(above / "bin")) == str(above / "dataflow.properties")
     (above / "bin" / "dataflow.properties").write_text(PROPERTIES.replace("db9", "db8"))

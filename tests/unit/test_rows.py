@@ -37,10 +37,11 @@ def test_what_stands_between_a_job_and_its_next_run_is_told_apart() -> None:
 def test_a_candidate_counts_the_runs_of_its_job_and_no_connections() -> None:
     row = ("1", "PENDING", 0, 2, 1, None, None, None)
     both = (Limit("connection", "db", 9, 7), Limit("job", "load", 3, 2))
-    assert new_candidate(JOB, row, [], limits=both).running == 2
-    assert new_candidate(JOB, row, [], limits=both[:1]).running == 0
-    assert new_candidate(JOB, row, []).running == 0
-    found = new_candidate(JOB, row, [])
+    as_it_is = {"whole_location": lambda _project, location: location}
+    assert new_candidate(JOB, row, [], **as_it_is, limits=both).running == 2
+    assert new_candidate(JOB, row, [], **as_it_is, limits=both[:1]).running == 0
+    assert new_candidate(JOB, row, [], **as_it_is).running == 0
+    found = new_candidate(JOB, row, [], **as_it_is)
     assert (found.status, found.attempts, found.deaths, found.limits) == (JobStatus.PENDING, 2, 1, None)
 
 

@@ -18,8 +18,9 @@ from opendataflow.alerts.wording import Words, words
 from opendataflow.errors import ConfigurationError, DataflowError, StoreUnavailable
 from opendataflow.project.notify_address import masked, read_address
 from opendataflow.store.claims import LoopStore
-from opendataflow.store.records.alert_messages import Message, claim_message, home_of, mark_failed, mark_sent
+from opendataflow.store.records.alert_messages import Message, claim_message, mark_failed, mark_sent
 from opendataflow.store.records.alerts import watched
+from opendataflow.store.records.sources import find_home
 
 SEND_SECONDS = 60.0
 AT_ONCE = 4
@@ -114,7 +115,7 @@ class Sender:
     def _begin(self, message: Message) -> None:
         self._running += 1
         text = words(self._store, message.project, message.messageid)
-        home = home_of(self._store, message.project)
+        home = find_home(self._store, message.project)
         try:
             if home is None:
                 raise ConfigurationError(f"project {message.project} is not registered any more")
@@ -147,7 +148,7 @@ def main() -> int:
     give_up = time.monotonic() + AWAY_SECONDS
     while True:
         try:
-            store = open_store(given["store"], actor=name)
+            store = open_store(given["store"], actor=name, here=tuple(given["here"]) if given.get("here") else None)
             Sender(store, name=name, project=given["project"], linger=given["linger"]).run()
             store.close()
             return 0

@@ -106,7 +106,9 @@ def start_sender(address: Address, *, linger: float) -> subprocess.Popen[bytes]:
         cwd=address.home if address.home and os.path.isdir(address.home) else None,
     )  # fmt: skip
     # Not among the arguments: everybody can read those, and the store's address may hold a password.
-    given = json.dumps({"store": address.store, "project": address.project, "linger": linger}).encode()
+    given = json.dumps(
+        {"store": address.store, "project": address.project, "here": address.here, "linger": linger}
+    ).encode()
     if process.stdin is not None:
         with contextlib.suppress(OSError):
             process.stdin.write(given)

@@ -60,7 +60,7 @@ def existing(found: Address) -> LoopStore | None:
 
     if found.store.startswith("sqlite:///") and not os.path.exists(found.store.removeprefix("sqlite:///")):
         return None
-    store = open_store(found.store, actor=own_name(), check=False)
+    store = open_store(found.store, actor=own_name(), check=False, here=found.here)
     if not store.has_tables():
         store.close()
         return None
@@ -73,7 +73,7 @@ def existing(found: Address) -> LoopStore | None:
 def opened(found: Address | None = None, *, make: bool = False) -> LoopStore:
     """The project's store; with `make`, a missing or empty one is made."""
     found = found or address()
-    store = open_store(found.store, actor=own_name(), must_exist=not make, check=not make)
+    store = open_store(found.store, actor=own_name(), must_exist=not make, check=not make, here=found.here)
     if make:
         from opendataflow.store.migrate import upgrade
         from opendataflow.store.open import SCHEMA_VERSION

@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Iterator
 
 from opendataflow.domain.registration import Registration
+from opendataflow.private_files import OWN_FOLDER
 from opendataflow.project.address import Address
 from opendataflow.project.version import Managed, base_of
 from opendataflow.store.base import without_password
@@ -126,7 +127,7 @@ def prune(folder: str, versions: list[Change], *, now: float, oldest_running: st
 def remove_folder(folder: str) -> str | None:
     """Remove all but the data; where that is, or None when there is none."""
     shared = shared_of(folder)
-    has_data = any(names for _, _, names in os.walk(shared))
+    has_data = any(names for folder, _, names in os.walk(shared) if os.path.basename(folder) != OWN_FOLDER)
     for name in _names(folder):
         path = os.path.join(folder, name)
         if path != shared or not has_data:

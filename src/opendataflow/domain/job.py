@@ -25,6 +25,16 @@ class Link(NamedTuple):
     map: str = "same"
 
 
+class Mark(NamedTuple):
+    """What the marker of a project's root must say, and where else the store has seen the project."""
+
+    store_id: str
+    store: str  # the path of a SQLite store, by which a copy of it is known; '' for others
+    is_expected: bool  # the root has been marked, and data were published below it
+    has_moved: bool = False  # the project has moved together with its store since that last wrote down where it is
+    other_root: str = ""  # of the folder that the project is registered from, where that is not this one
+
+
 class _JobFields(NamedTuple):
     project: str
     jobid: str
@@ -43,6 +53,7 @@ class _JobFields(NamedTuple):
     root: str  # of the project's environment; every path is below it
     home: str  # the project's folder
     links: tuple[Link, ...]
+    mark: Mark | None = None  # None: the root is not looked at
 
 
 class Job(_JobFields):

@@ -41,3 +41,4 @@ class Registration(NamedTuple):
     jobs: tuple[JobSpec, ...]
     limits: tuple[tuple[str, int], ...] = ()  # of connections: how many runs at once, over all jobs
     bound: Mapping[str, Mapping[str, Any]] | None = None  # what of it was bound in the store; None: nobody looked
+    root_moves: bool = False  # the root is given relative to the project's folder, and moves with it

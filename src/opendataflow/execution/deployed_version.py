@@ -24,8 +24,8 @@ def is_left(store: LoopStore, job: Job) -> bool:
     """True when another version of the job's git project is in place by now."""
     if commit_of(job.home) is None:
         return False
-    rows = store.read("project_homes", {"project": job.project}, file="registry")
-    return bool(rows) and rows[0][2] != job.home
+    places = store.list_places(job.project)
+    return bool(places) and places[0].home != job.home
 
 
 def keep_commit(store: LoopStore, job: Job, runid: int) -> None:

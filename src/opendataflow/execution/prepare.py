@@ -9,6 +9,7 @@ from opendataflow.domain.partitions.scheme import why_no_dataid
 from opendataflow.domain.runs.questions import CODES, Items, Question, Sight, Verdict, ask
 from opendataflow.domain.tables import Table, find_table, sqlite_file, table_location
 from opendataflow.errors import Refused
+from opendataflow.execution.root_marker import why_wrong_root
 
 
 def prepare(job: Job, candidate: Candidate, items: Items | None = None) -> Verdict:
@@ -33,8 +34,11 @@ def prepare(job: Job, candidate: Candidate, items: Items | None = None) -> Verdi
 def why_foreign(job: Job, candidate: Candidate) -> str:
     """Why no run of it may begin, not even a forced one: a dataid that its data cannot have; empty when all are theirs.
 
-    A row inserted by hand can have any dataid, and scripts make paths of the variables that hold them.
+    A row inserted by hand can have any dataid, and scripts make paths of the variables that hold them. So it is with a
+    root that is not this store's: paths below it are somebody else's data.
     """
+    if problem := why_wrong_root(job):
+        return problem
     if problem := why_no_dataid(job.jobid, job.partitions, candidate.dataid):
         return problem
     for chunk in candidate.inputs:

@@ -22,6 +22,7 @@ from opendataflow.execution.log import RunLog, Shown
 from opendataflow.execution.prepare import input_location, prepare
 from opendataflow.execution.processes import host_identity, start_time
 from opendataflow.execution.recover import keep_for_later, remove_task_files
+from opendataflow.execution.root_marker import mark_root, why_wrong_root
 from opendataflow.execution.supervise import ChildEnd, GivenBack, Lost, NotRun, Signals, Stopped, supervise
 from opendataflow.execution.work import Flight, Outcome, Taken, Work
 from opendataflow.store.claims import LoopStore, Next
@@ -101,6 +102,9 @@ class Runner:
                 return candidate, verdict
             if candidate.earlier not in (None, candidate.dataid):
                 return self._nothing_claimable(job)  # strict order: what comes first says why
+            if why_wrong_root(job):
+                self.store.refuse(job, candidate.dataid, verdict, park=False)
+                return self._refused(job, candidate, verdict)
             if candidate.dataid in seen:
                 return self._refused(
                     job, candidate, verdict
@@ -309,7 +313,7 @@ class Runner:
     def keep_end(self, flight: Flight, result: Result, error: StoreUnavailable) -> Outcome:
         """The end cannot be recorded while the lease lasts: keep it on this host."""
         try:
-            path = keep_for_later(self.work_folder, flight.claim, result, self.store.url)
+            path = keep_for_later(self.work_folder, flight.claim, self.store.stored_result(result), self.store.url)
         except OSError as full:
             return self.lost(
                 flight,
@@ -406,7 +410,8 @@ class Runner:
         flight.lease_from = before
 
     def find_places(self, job: Job, flight: Flight) -> None:
-        """Where every chunk of this run is, or goes to; the folders of the outputs are made."""
+        """Where every chunk of this run is, or goes to; the folders of the outputs are made, and the root marked."""
+        mark_root(self.store, job)
         found, claim = flight.locations, flight.claim
         datasets = {link.dataset[:2]: link.dataset for link in job.inputs}
         for chunk in flight.candidate.inputs:

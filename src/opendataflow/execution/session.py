@@ -38,7 +38,7 @@ class Session:
         out_fd: int = 1, store: LoopStore | None = None,
     ) -> None:  # fmt: skip
         name = own_name()
-        store = store or open_store(address.store, actor=name, environment=address.environment)
+        store = store or open_store(address.store, actor=name, environment=address.environment, here=address.here)
         self.store = store
         self.job: Job = store.get_job(jobid, project=address.project)
         self.runner = Runner(

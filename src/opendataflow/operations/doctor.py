@@ -72,7 +72,7 @@ def _bound(address: Address) -> dict[str, dict[str, Any]]:
     from opendataflow.store.records.sources import bindings_of
 
     try:
-        store = open_store(address.store, actor="doctor")
+        store = open_store(address.store, actor="doctor", here=address.here)
     except DataflowError:
         return {}
     try:
@@ -183,7 +183,7 @@ def _store_file(address: Address) -> Iterator[Finding]:
 
 def _store(address: Address, wanted: Registration | None) -> Iterator[Finding]:
     try:
-        store = open_store(address.store, actor=own_name(), check=False)
+        store = open_store(address.store, actor=own_name(), check=False, here=address.here)
     except DataflowError as error:
         yield Finding("store", PROBLEM, str(error))
         return
@@ -195,6 +195,7 @@ def _store(address: Address, wanted: Registration | None) -> Iterator[Finding]:
         "leases": lambda: _leases(store, address.project),
         "credentials": lambda: _credentials(store, address.project),
         "applied": lambda: _applied(store, wanted),
+        "root's marker": lambda: _marker(store, wanted),
         "counters and locks": lambda: _sound(store),
     }
     for check, look in looks.items():
@@ -287,6 +288,20 @@ def _applied(store: LoopStore, wanted: Registration | None) -> Finding:
     if found:
         return Finding("applied", WARNING, f"the store has otherwise: {some(found)}", "`dataflow apply`")
     return Finding("applied", OK, "the store has what project.yml declares")
+
+
+def _marker(store: LoopStore, wanted: Registration | None) -> Finding:
+    """Whether the data below the root are this store's."""
+    from opendataflow.execution.root_marker import find_problem, read_marker
+
+    if wanted is None:
+        return Finding("root's marker", OK, "there is no project.yml, so no root is looked at")
+    problem = find_problem(wanted.project, wanted.home, wanted.root, store.get_mark(wanted.project, wanted.root))
+    if problem:
+        return Finding("root's marker", PROBLEM, problem, "`dataflow apply --move`, once the data are there")
+    is_marked = "://" not in wanted.root and read_marker(wanted.root) is not None
+    told = "the data below the root are this store's" if is_marked else "the first run marks the root"
+    return Finding("root's marker", OK, told)
 
 
 def _sound(store: LoopStore) -> Finding:

@@ -11,6 +11,7 @@ from opendataflow.domain.streams import find_settings
 from opendataflow.domain.tables import find_table
 from opendataflow.errors import UsageError
 from opendataflow.execution.prepare import prepare
+from opendataflow.execution.root_marker import why_wrong_root
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.registry import find_job_row, history_of, runs_of
 
@@ -96,6 +97,8 @@ def _fix(job: Job, candidate: Candidate, verdict: Verdict | None) -> str:
         if full:
             return _fix_full(min(full, key=lambda one: one.max_runs))
         return "wait for the run that is in the way, or look at it with `dataflow runs --status RUNNING`"
+    if refusal.question is Question.LOCATION and why_wrong_root(job):
+        return "bring the data to the root, or give the project another one; then `dataflow apply --move`"
     return next_step(refusal.question, *(chunk.key[1:] if chunk else ()))
 
 

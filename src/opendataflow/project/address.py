@@ -32,6 +32,7 @@ class Address(NamedTuple):
     work: str  # where logs and local records go
     openlineage: dict[str, str] | None = None  # where events of runs go, as project.yml says
     streams: str = ""  # the folder of the streams' logs; '': below `work`
+    here: tuple[str, str] | None = None  # the project that the folder is and the folder; None for a version from git
 
 
 def find_project_folder(*starts: str) -> str | None:
@@ -110,8 +111,9 @@ def _find_address(starts: tuple[str, ...], passkey: str | None, *, remember: boo
     if managed:
         work, folder = managed["work"], environ.get("DATAFLOW_STREAMS") or managed["streams"]
     return Address(
-        absolute_store(store, home), environment, project or known["project"], home, work, openlineage, folder
-    )
+        absolute_store(store, home), environment, project or known["project"], home, work, openlineage, folder,
+        None if managed else (known["project"], home),
+    )  # fmt: skip
 
 
 def stream_folder(address: Address, project: str, slug: str) -> str:

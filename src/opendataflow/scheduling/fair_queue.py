@@ -13,6 +13,7 @@ from opendataflow.domain.runs.questions import Question, Verdict
 from opendataflow.execution.deployed_version import is_left
 from opendataflow.execution.environment import common_environment
 from opendataflow.execution.prepare import prepare
+from opendataflow.execution.root_marker import why_wrong_root
 from opendataflow.execution.work import Work
 from opendataflow.store.claims import LoopStore
 
@@ -41,6 +42,7 @@ class Lane:
         self.good_until = 0.0
         self.asleep_until = 0.0  # nothing was claimable, or its limit is reached
         self.misses = 0  # claims in a row that others were faster with, or that a limit was against
+        self.told = ""  # why none of its dataids can run here, as it was said last
 
     @property
     def key(self) -> Key:
@@ -241,8 +243,16 @@ class Lanes:
             candidate = lane.ahead.popleft()
             verdict = prepare(lane.job, candidate)
             if verdict.yes:
+                lane.told = ""
                 return Pick(lane, candidate, verdict)
-            if self._is_about_the_job(candidate, verdict):
+            if wrong := why_wrong_root(lane.job):
+                if lane.told != wrong:
+                    self._store.refuse(lane.job, candidate.dataid, verdict, park=False)
+                    self._say(f"{lane.job.jobid}: INVALID_PATH: {wrong}; it waits")
+                lane.told = wrong
+                lane.ahead.clear()
+                lane.asleep_until = now + LOOK_AGAIN_SECONDS
+            elif self._is_about_the_job(candidate, verdict):
                 lane.ahead.clear()
                 lane.asleep_until = now + LOOK_AGAIN_SECONDS
             else:

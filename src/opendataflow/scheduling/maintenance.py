@@ -126,8 +126,8 @@ class Upkeep:
         project = self._address.project
         jobs = self._store.read("all_jobs", {"project": project}, file="overview")
         found: list[Any] = [jobs, self._store.read("all_links", {"project": project}, file="overview")]
-        homes = self._store.read("project_homes", {"project": project}, file="registry")
-        found.append([(*row, os.path.isdir(row[2])) for row in homes])
+        places = self._store.list_places(project)
+        found.append([(place.project, place.root, place.home, os.path.isdir(place.home)) for place in places])
         for name in sorted({str(row[0]) for row in jobs}):
             for statement in ("jobs_of", "datasets_of"):
                 found.append(self._store.read(statement, {"project": name}, file="registry"))

@@ -43,8 +43,7 @@ def take_in(store: LoopStore, project: str | None, *, say: Callable[[str], None]
         return
     from opendataflow.arrivals.sources import take_in_datasets
 
-    root = str(store.read("get_root", {"project": project}, file="registry")[0][0])
-    take_in_datasets(store, waited_for, root, say=say)
+    take_in_datasets(store, waited_for, store.get_place(waited_for[0].project).root, say=say)
 
 
 def tick(

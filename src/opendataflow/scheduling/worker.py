@@ -107,7 +107,7 @@ class Worker:
 
     # Its parts --------------------------------------------------------------------------------------------------
     def _open_store(self) -> LoopStore:
-        return open_store(self._address.store, actor=self._name)
+        return open_store(self._address.store, actor=self._name, here=self._address.here)
 
     def _new_runner(self, guard: Guard) -> Runner:
         return Runner(

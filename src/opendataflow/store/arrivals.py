@@ -19,7 +19,10 @@ class Known(NamedTuple):
 def known_chunks(store: LoopStore, dataset: Dataset) -> dict[str, Known]:
     """Every chunk of the dataset that has a row, by dataid: one query, however many files there are."""
     rows = store.read("known_chunks", {"project": dataset.project, "datasetid": dataset.datasetid}, file=FILE)
-    return {dataid: Known(ChunkStatus(status), *rest) for dataid, status, *rest in rows}
+    return {
+        dataid: Known(ChunkStatus(status), store.whole_location(dataset.project, location), fingerprint)
+        for dataid, status, location, fingerprint in rows
+    }
 
 
 def open_chunks(store: LoopStore, dataset: Dataset, dataids: Iterable[str]) -> None:

@@ -1,14 +1,18 @@
 """What the verbs of a store stand on: named statements, transactions, the clock, news; opening it, and its jobs."""
 
 import json
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 from opendataflow.domain.dataset import Dataset
-from opendataflow.domain.job import Job, Link
+from opendataflow.domain.job import Job, Link, Mark
+from opendataflow.domain.locations import stored_location, whole_location
+from opendataflow.domain.runs.run import Result
 from opendataflow.errors import ConfigurationError, UsageError
+from opendataflow.store.places import Here, Place, resolve
 from opendataflow.store.rows import Params, Row, utc_text
 
 _T = TypeVar("_T")
@@ -38,10 +42,13 @@ class BaseStore(ABC):
     store_id = ""
     environment = ""
     url = ""
+    folder: str | None = None  # of a SQLite store's file
+    here: Here | None = None  # the project in whose folder the command works
 
     def __init__(self, *, actor: str, clock: Callable[[], float]) -> None:
         self.actor = actor
         self.clock = clock
+        self._roots: dict[str, str] = {}  # of the projects that were asked for, as they were last seen
 
     # What a subclass brings -----------------------------------------------------------------------------------
     @abstractmethod
@@ -132,6 +139,72 @@ class BaseStore(ABC):
                 "set DATAFLOW_ENV or DATAFLOW_STORE so that both agree"
             )
 
+    # Places ---------------------------------------------------------------------------------------------------
+    def list_places(self, project: str | None = None) -> list[Place]:
+        """Where the projects are for this process; of one project, an empty list when it is not registered."""
+        return [self._resolve(row) for row in self.read("places", {"project": project})]
+
+    def get_place(self, project: str) -> Place:
+        found = self.list_places(project)
+        if not found:
+            raise UsageError(f"project {project!r} is not registered; run `dataflow apply`")
+        return found[0]
+
+    def get_mark(self, project: str, root: str) -> Mark:
+        """What the marker of the project's root must say, if this is to be its root from now on."""
+        places = self.list_places(project)
+        if not places:
+            return Mark(self.store_id, self._path, is_expected=False)
+        place, has_published = places[0], bool(self.read("has_published", {"project": project})[0][0])
+        mark = place.mark(store_id=self.store_id, store=self._path, has_published=has_published)
+        return mark if root == place.root else mark._replace(other_root=place.root)
+
+    @property
+    def _path(self) -> str:
+        """Of a SQLite store's file; '' for others."""
+        return os.path.abspath(self.url.removeprefix("sqlite:///")) if self.folder is not None else ""
+
+    def note_place(self, project: str) -> None:
+        """Write down that the project's root is marked, and where it is, if it has moved together with the store."""
+        place = self.get_place(project)
+        root, home = (place.root, place.home) if place.moves_with_store else (place.row_root, place.row_home)
+        with self.transaction(file="registry") as tx:
+            tx.run("note_place", {"project": project, "root": root, "home": home})
+
+    def count_live_runs(self, project: str) -> int:
+        return int(self.read("count_running", {"project": project}, file="live")[0][0])
+
+    def _resolve(self, row: Row) -> Place:
+        place = resolve(row, store_folder=self.folder, here=self.here)
+        self._roots[place.project] = place.root
+        return place
+
+    def _root(self, project: str) -> str | None:
+        if project not in self._roots:
+            self.list_places(project)
+        return self._roots.get(project)
+
+    def whole_location(self, project: str, location: str | None) -> str | None:
+        """Where a chunk of the project is, of which the store keeps this location."""
+        root = self._root(project) if location is not None else None
+        return location if location is None or root is None else whole_location(location, root)
+
+    def stored_location(self, project: str, location: str | None) -> str | None:
+        """What the store keeps of a location: what is below the project's root is relative to it."""
+        root = self._root(project) if location is not None else None
+        return location if location is None or root is None else stored_location(location, root)
+
+    def stored_result(self, result: Result) -> Result:
+        """The result with the locations as the store keeps them."""
+        if not result.manifests:
+            return result
+        return result._replace(
+            manifests=tuple(
+                (project, datasetid, manifest._replace(location=self.stored_location(project, manifest.location)))
+                for project, datasetid, manifest in result.manifests
+            )
+        )
+
     # Jobs -----------------------------------------------------------------------------------------------------
     def get_job(self, jobid: str, *, project: str | None = None) -> Job:
         """The job with its datasets, or raise UsageError that names the next step."""
@@ -150,7 +223,9 @@ class BaseStore(ABC):
             Link(itemtype, Dataset(*dataset), map_)
             for itemtype, map_, *dataset in self.read("links_of", {"project": row[0], "jobid": jobid})
         )
-        return Job(*row[:4], json.loads(row[4]), *row[5:], links)  # type: ignore[call-arg]
+        place = self._resolve(row[14:21])
+        mark = place.mark(store_id=self.store_id, store=self._path, has_published=bool(row[21]))
+        return Job(*row[:4], json.loads(row[4]), *row[5:14], place.root, place.home, links, mark)  # type: ignore[call-arg]
 
     def suggestion(self, name: str, statement: str, project: str | None) -> str:
         """The nearest name among the jobs (`jobs_of`) or datasets (`datasets_of`) of the project, as a question."""

@@ -181,7 +181,7 @@ class LoopStore(BaseStore):
         earlier = self.read("lowest_open", of_job)[0][0] if job.strict else None
         return [
             new_candidate(
-                job, row, self._facts(job, row, {**of_job, "dataid": row[0]}),
+                job, row, self._facts(job, row, {**of_job, "dataid": row[0]}), whole_location=self.whole_location,
                 pauses=pauses, limits=limits, earlier=earlier,
             )
             for row in rows
@@ -305,7 +305,7 @@ class LoopStore(BaseStore):
             return lost
 
     def _finish_in(self, tx: Transaction, claim: Claim, result: Result, now: Any = None) -> Finished:
-        key = claim_key(claim)
+        key, result = claim_key(claim), self.stored_result(result)
         now = now or self.time()
         for again in (0, 1):
             end = decide_end(claim, result.ending, again=bool(again))

@@ -3,6 +3,7 @@
 import os
 
 from opendataflow.store.claims import LoopStore
+from opendataflow.store.places import home_below
 
 
 def migrations(dialect: str) -> list[tuple[int, str, str]]:
@@ -28,4 +29,8 @@ def upgrade(store: LoopStore) -> list[str]:
                 store.script(text)
                 tx.run("record_migration", {"version": number, "name": name})
                 done.append(f"{number:04d}_{name}")
+        if done:
+            for project, home in tx.rows("homes", {}):
+                below = {"home_below_store": home_below(store.folder, home)}
+                tx.run("set_home_below_store", {"project": project, **below})
     return done

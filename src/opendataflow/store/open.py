@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 from opendataflow.errors import ConfigurationError
 from opendataflow.store.claims import LoopStore
+from opendataflow.store.places import Here
 
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 
 
 def open_store(
@@ -17,8 +18,12 @@ def open_store(
     clock: Callable[[], float] = time.time,
     must_exist: bool = True,
     check: bool = True,
+    here: Here | None = None,
 ) -> LoopStore:
-    """Open the store at `sqlite:///path` or `postgresql://…`; with `check`, its schema and environment must fit."""
+    """Open the store at `sqlite:///path` or `postgresql://…`; with `check`, its schema and environment must fit.
+
+    `here` is the project in whose folder the caller works: it is there, wherever it was when it was applied.
+    """
     store: LoopStore
     if url.startswith("sqlite:///"):
         from opendataflow.store.sqlite import SqliteStore
@@ -33,6 +38,7 @@ def open_store(
         raise ConfigurationError(
             f"the store's address starts with {scheme!r}; use sqlite:///path/to/state.db or postgresql://…"
         )
+    store.here = here
     if check:
         try:
             store.check_schema(SCHEMA_VERSION)

@@ -259,10 +259,11 @@ class PostgresStore(LoopStore):
 
     def finish(self, claim: Claim, result: Result) -> Finished:
         ends = decide_ends(claim, result.ending)
+        result = self.stored_result(result)
         return finished(claim, ends, self._call("finish", finish_request(claim, result, ends)))
 
     def finish_and_claim(self, claim: Claim, result: Result, wanted: Next) -> tuple[Finished, Claim | None]:
-        ends = decide_ends(claim, result.ending)
+        ends, result = decide_ends(claim, result.ending), self.stored_result(result)
         row = self._call("finish_and_claim", (*finish_request(claim, result, ends), *claim_request(wanted)))
         return finished(claim, ends, row[:2]), claimed(wanted, row[2:])
 
@@ -271,6 +272,7 @@ class PostgresStore(LoopStore):
     ) -> tuple[list[Finished | LeaseLost], list[Claim | None]]:
         if not ends and not wanted:
             return [], []
+        ends = [(claim, self.stored_result(result)) for claim, result in ends]
         decided = [decide_ends(claim, result.ending) for claim, result in ends]
         # Two publishers move the counters of the same consumers in the same order, or they would wait for each other.
         order = sorted(range(len(ends)), key=lambda at: ends[at][0].dataid)
@@ -304,7 +306,8 @@ class PostgresStore(LoopStore):
         params = {"jobs": json.dumps(asked), "limit": per_job}
         for project, jobid, earlier, *row in self.read("claimable_of_all", params) if asked else []:
             job = known[project, jobid]
-            candidate = new_candidate(job, row, self._facts(job, row, {}), earlier=earlier)
+            facts = self._facts(job, row, {})
+            candidate = new_candidate(job, row, facts, whole_location=self.whole_location, earlier=earlier)
             found.setdefault((project, jobid), []).append(candidate)
         return found
 

@@ -94,12 +94,12 @@ def find_producer(store: LoopStore, dataset: Dataset) -> Job | None:
 def list_chunks(store: LoopStore, dataset: Dataset, *, status: ChunkStatus | None = None) -> list[Published]:
     """Every chunk of the dataset, or those in this status, as of one moment, in order."""
     rows = store.read("chunks", {**_of(dataset), "status": None if status is None else status.value}, file=FILE)
-    return sorted((_published(row) for row in rows), key=lambda chunk: natural_key(chunk.dataid))
+    return sorted((_published(store, dataset, row) for row in rows), key=lambda chunk: natural_key(chunk.dataid))
 
 
 def find_chunk(store: LoopStore, dataset: Dataset, dataid: str) -> Published | None:
     rows = store.read("chunk", {**_of(dataset), "dataid": dataid}, file=FILE)
-    return _published(rows[0]) if rows else None
+    return _published(store, dataset, rows[0]) if rows else None
 
 
 def find_latest(store: LoopStore, dataset: Dataset) -> Published | None:
@@ -114,8 +114,9 @@ def find_latest(store: LoopStore, dataset: Dataset) -> Published | None:
     return find_chunk(store, dataset, dataid)
 
 
-def _published(row: Sequence[Any]) -> Published:
-    dataid, status, location, rows, size, run, published_at, version, *rest = row
+def _published(store: LoopStore, dataset: Dataset, row: Sequence[Any]) -> Published:
+    dataid, status, kept, rows, size, run, published_at, version, *rest = row
+    location = store.whole_location(dataset.project, kept)
     if run is None and version is not None and location and f"/_runs/{version}" in location:
         run = version  # its record was cleaned away
     return Published(dataid, ChunkStatus(status), location, rows, size, run, published_at, version, *rest)

@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -15,6 +16,7 @@ from opendataflow.domain.runs.transitions import ChunkEvent, next_chunk_status
 from opendataflow.errors import ConfigurationError, Refused, UsageError
 from opendataflow.store.claims import LoopStore, Transaction, recount_in
 from opendataflow.store.job_rows import apply_job, expect_dataids
+from opendataflow.store.places import home_below
 from opendataflow.store.rows import Params, Row, manifest_params
 from opendataflow.store.schedules import with_schedules
 
@@ -54,7 +56,7 @@ def apply(
         known_links = defaultdict(list)
         for jobid, *link in tx.rows("job_links_of", of):
             known_links[jobid].append(tuple(link))
-        tx.run("put_project", {**of, "name": wanted.name, "root": wanted.root, "home": wanted.home, "now": stamp})
+        _put_project(tx, store, wanted, stamp)
         for job in wanted.jobs:
             apply_job(tx, wanted.project, job, known_jobs.get(job.jobid), known_links[job.jobid], changes, stamp)
         for jobid in sorted(known_jobs.keys() - {job.jobid for job in wanted.jobs}):
@@ -81,6 +83,16 @@ def apply(
         if any(link.map not in ("same", "full") for link in job.links):
             store.map_new(store.get_job(job.jobid, project=wanted.project))
     return changes
+
+
+def _put_project(tx: Transaction, store: LoopStore, wanted: Registration, now: Any) -> None:
+    moves = wanted.root_moves and "://" not in wanted.root
+    place = {
+        "root": wanted.root, "home": wanted.home,
+        "root_below_home": os.path.relpath(wanted.root, wanted.home) if moves else None,
+        "home_below_store": home_below(store.folder, wanted.home),
+    }  # fmt: skip
+    tx.run("put_project", {"project": wanted.project, "name": wanted.name, "now": now, **place})
 
 
 def _apply_limits(tx: Transaction, wanted: Registration, changes: list[str]) -> None:
@@ -183,7 +195,7 @@ def get_dataset(store: LoopStore, datasetid: str, *, project: str | None) -> tup
     if len(rows) > 1:
         raise UsageError(f"several projects have a dataset {datasetid!r}; set DATAFLOW_PROJECT to one of them")
     dataset = Dataset(*rows[0])
-    return dataset, str(store.read("get_root", {"project": dataset.project}, file="registry")[0][0])
+    return dataset, store.get_place(dataset.project).root
 
 
 def assert_ready(store: LoopStore, dataset: Dataset, dataid: str, manifest: Manifest) -> str:
@@ -191,6 +203,7 @@ def assert_ready(store: LoopStore, dataset: Dataset, dataid: str, manifest: Mani
     check_dataid(dataset.datasetid, dataset.partitions, dataid)
     key = {"project": dataset.project, "datasetid": dataset.datasetid, "dataid": dataid}
     now = store.time()
+    manifest = manifest._replace(location=store.stored_location(dataset.project, manifest.location))
     with store.transaction(file="registry") as tx:
         rows = tx.rows("get_chunk_status", key)
         before = ChunkStatus(rows[0][0]) if rows else ChunkStatus.PENDING

@@ -3,7 +3,7 @@
 import functools
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from opendataflow.domain.chunk import ChunkKey, ChunkStatus, Input, Manifest, Output
@@ -37,15 +37,16 @@ def new_gates(rows: list[Row]) -> tuple[tuple[Pause, ...], tuple[Limit, ...]]:
 
 
 def new_candidate(
-    job: Job, row: Row, facts: list[Row], *, pauses: tuple[Pause, ...] = (), limits: tuple[Limit, ...] | None = None,
-    earlier: str | None = None,
+    job: Job, row: Row, facts: list[Row], *, whole_location: Callable[[str, str | None], str | None],
+    pauses: tuple[Pause, ...] = (), limits: tuple[Limit, ...] | None = None, earlier: str | None = None,
 ) -> Candidate:  # fmt: skip
     dataid, status, waiting, attempts, deaths, parked_until, owner, lease_until = row[:8]
     inputs, outputs = [], []
     for itemtype, project, datasetid, of_dataid, chunk, *rest, readers in facts:
         key, state = ChunkKey(project, datasetid, of_dataid), ChunkStatus(chunk) if chunk else None
         if itemtype == "IN":
-            inputs.append(Input(key, state, *rest))
+            version, location, *others = rest
+            inputs.append(Input(key, state, version, whole_location(project, location), *others))
         else:
             outputs.append(Output(key, state, readers or ""))
     running = next((limit.running for limit in limits or () if limit.kind == "job"), 0)

@@ -110,6 +110,7 @@ class SqliteStore(LoopStore):
     def __init__(self, path: str, *, actor: str, clock: Callable[[], float], must_exist: bool = True) -> None:
         super().__init__(actor=actor, clock=clock)
         self.url = f"sqlite:///{path}"
+        self.folder = os.path.dirname(os.path.abspath(path))
         self._version: int | None = None
         self._heard_at: int | None = None  # the same number, as of the last look for aborts
         mode = _find_mode(path)

@@ -303,8 +303,7 @@ class _StreamStorm:
 
         found: list[tuple[str, int, str]] = []
         for (location,) in self._project.sql(
-            "SELECT location FROM datastatus WHERE locktype = 'OUT' AND status = 'READY' "
-            f"AND datasetid = '{SLUG}_live' ORDER BY dataid"
+            f"SELECT location FROM chunk_location WHERE status = 'READY' AND datasetid = '{SLUG}_live' ORDER BY dataid"
         ):
             for file in sorted(Path(location).glob("*.parquet")):
                 read = parquet.read_table(file, columns=["client", "number", "text"]).to_pydict()

@@ -30,7 +30,7 @@ def send_test(
     from opendataflow.alerts.wording import words_of_test
     from opendataflow.errors import DataflowError
     from opendataflow.project.notify_address import read_address
-    from opendataflow.store.records.alert_messages import home_of
+    from opendataflow.store.records.sources import find_home
 
     found = address()
     store = opened(found)
@@ -38,7 +38,7 @@ def send_test(
     for project, to in _addresses(store, job, project=found.project):
         try:
             text = words_of_test(project, store.environment, job)
-            error = send_within(read_address(home_of(store, project) or "", to.place), text)
+            error = send_within(read_address(find_home(store, project) or "", to.place), text)
         except DataflowError as reason:
             error = str(reason)
         told.append({"to": to.shown, "place": to.place.replace("/", "."), "went": not error, "error": error})

@@ -92,10 +92,7 @@ def _scanned(store: "LoopStore", datasetid: str | None, project: str | None) -> 
         return [(declared, root)]
     if project is None:
         raise UsageError("which project? go to its folder, set DATAFLOW_PROJECT, or name a dataset")
-    roots = store.read("get_root", {"project": project}, file="registry")
-    if not roots:
-        raise UsageError(f"project {project!r} is not registered; run `dataflow apply`")
-    root = str(roots[0][0])
+    root = store.get_place(project).root
     all_of_it = [Dataset(*row) for row in store.read("datasets_of", {"project": project}, file="registry")]
     return [(one, root) for one in all_of_it if not _why_not(one, root, producers.get(one[:2]))]
 

@@ -27,12 +27,18 @@ def add_to(app: typer.Typer) -> None:
 
 def apply(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
+    move: Annotated[
+        bool, typer.Option("--move", help="The data are where project.yml says, wherever they were before.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Register what project.yml declares: one transaction, nothing half-done. Makes the store if there is none.
 
-    Example: dataflow apply --dry-run
+    A root that holds the data of another store, or lacks what was published there, is refused (exit 12) without --move.
+
+    Examples: dataflow apply --dry-run;  dataflow apply --move
     """
+    from opendataflow.execution.root_marker import check_root, keep_root
     from opendataflow.project.registration.load import load_registration
     from opendataflow.store.registry import apply as apply_to
     from opendataflow.store.registry import plan
@@ -42,7 +48,11 @@ def apply(
     wanted = load_registration(found.home or "", found.environment or "", bound=bound_in(found, store) if store else {})
     store = store or opened(found, make=True)
     now = datetime.datetime.now(datetime.UTC)
+    if not (dry_run and move):
+        check_root(store, wanted, move=move)
     changes = (plan if dry_run else apply_to)(store, wanted, now=now)
+    if not dry_run:
+        keep_root(store, wanted)
     if as_json:
         put_json(
             {"project": wanted.project, "environment": wanted.environment, "changes": changes, "applied": not dry_run}

@@ -186,7 +186,7 @@ def new_view(found: Address, *, as_json: bool, jobs: tuple[str, ...] = ()) -> Li
     looks = Looks(found.project, jobs=jobs)
 
     def open_it() -> LoopStore:
-        return open_store(found.store, actor=own_name())
+        return open_store(found.store, actor=own_name(), here=found.here)
 
     if as_json:
         return Events(looks, open_it)

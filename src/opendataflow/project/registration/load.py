@@ -85,6 +85,7 @@ class _Loading:
     def run(self) -> Loaded:
         declared = self.project.environments[self.environment]
         root = declared.root
+        root_moves = "://" not in root and not os.path.isabs(os.path.expanduser(root))
         if "://" not in root:
             root = os.path.normpath(os.path.join(base_of(self.folder), os.path.expanduser(root)))
         self._read_datasets()
@@ -98,7 +99,7 @@ class _Loading:
         jobs = with_notify(self.source, self.project.notify, entries, jobs, self.places, self.problems)
         made = Registration(
             self.me, self.project.name, root, self.folder, self.environment, tuple(self.datasets.values()), jobs,
-            tuple({**self.project.limits, **declared.limits}.items()),
+            tuple({**self.project.limits, **declared.limits}.items()), root_moves=root_moves,
         )  # fmt: skip
         return Loaded(self.source, made, undeclared.places, self.problems)
 

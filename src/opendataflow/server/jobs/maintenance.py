@@ -40,10 +40,10 @@ def _home(acting: Acting, asked: ValidateAsked) -> str:
         if job.kind != "pipeline":
             raise UsageError(f"{job.jobid} is a script; pipelines have transformations to validate")
         return job.home
-    rows = [row for row in acting.store.read("project_homes", {}, file="requests") if row[0] == asked.project]
-    if not rows:
+    places = acting.store.list_places(asked.project)
+    if not places:
         raise NotThere(f"there is no project {asked.project}")
-    return str(rows[0][1])
+    return places[0].home
 
 
 def describe_validate(acting: Acting, asked: ValidateAsked) -> Plan:

@@ -126,6 +126,21 @@ def open_stream(location: str, *, compression: str | None = None) -> Any:
         )
 
 
+def read_text(location: str) -> str:
+    """A small file. Raises FileNotFoundError when it is not there."""
+    if not is_there(location):
+        raise missing(location)
+    with explained(location), open_stream(location) as stream:
+        return str(stream.read(), "utf-8")
+
+
+def write_text(location: str, text: str) -> None:
+    """Put a small file there."""
+    import io
+
+    _put_stream(io.BytesIO(text.encode()), location)
+
+
 def fetch(location: str, name: str, path: str) -> None:
     """Copy one file to this machine."""
     source = below(location, name)

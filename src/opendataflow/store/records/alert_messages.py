@@ -72,11 +72,6 @@ def _ended(store: LoopStore, message: Message, sender: str, state: str, error: s
     }  # fmt: skip
 
 
-def home_of(store: LoopStore, project: str) -> str | None:
-    rows = read_alerts(store, "home_of", project=project)
-    return str(rows[0][0]) if rows else None
-
-
 def message_counts(store: LoopStore, messageid: int) -> dict[str, int]:
     return {event: int(number) for event, number in read_alerts(store, "message_counts", messageid=messageid)}
 

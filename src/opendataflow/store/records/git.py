@@ -125,7 +125,12 @@ class Switch(NamedTuple):
 
 # Projects -------------------------------------------------------------------------------------------------------------
 def list_registered(store: LoopStore) -> list[Registered]:
-    return [Registered(*row) for row in store.read("registered_projects", {}, file=FILE)]
+    places = {place.project: place for place in store.list_places()}
+    return [
+        Registered(project, name, places[project].root, places[project].home, modified)
+        for project, name, modified in store.read("registered_projects", {}, file=FILE)
+        if project in places
+    ]
 
 
 def list_git_projects(store: LoopStore) -> list[GitProject]:

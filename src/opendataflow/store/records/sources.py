@@ -79,8 +79,8 @@ def put_bindings(store: LoopStore, project: str, datasetid: str, changes: dict[s
 # Sources --------------------------------------------------------------------------------------------------------------
 def find_home(store: LoopStore, project: str) -> str | None:
     """The folder of the project's project.yml, on the machine that applied it last; None: no such project."""
-    rows = store.read("find_home", {"project": project}, file=FILE)
-    return str(rows[0][0] or "") if rows else None
+    places = store.list_places(project)
+    return places[0].home if places else None
 
 
 def project_names(store: LoopStore) -> list[str]:
@@ -110,12 +110,15 @@ def list_sources(
     for owner, name, field, *_ in store.read("bindings_between", between, file=FILE):
         bound[owner, name].append(field)
     found = []
+    roots = {place.project: place.root for place in store.list_places()}
     for row in rows:
-        dataset, (root, *test) = Dataset(*row[:13]), row[13:]
+        dataset, test = Dataset(*row[:13]), row[13:]
         key = dataset[:2]
         tested = Tested(test[0], test[1], bool(test[2]), test[3]) if test[0] is not None else None
         found.append(
-            Source(dataset, root, tested, tuple(bound[key]), tuple(links[*key, "OUT"]), tuple(links[*key, "IN"]))
+            Source(
+                dataset, roots[key[0]], tested, tuple(bound[key]), tuple(links[*key, "OUT"]), tuple(links[*key, "IN"])
+            )
         )
     return found
 

@@ -195,7 +195,7 @@ def page_chunks(
     """
     asked = {"project": key[0], "datasetid": key[1], "status": status, "after": after, "limit": limit, "look": look}
     rows = store.read("chunk_page", asked, file=FILE)
-    found = [dict(zip(_CHUNK, row, strict=True)) for row in rows]
+    found = [_located(store, key, _CHUNK, row) for row in rows]
     if len(found) == limit:
         return found, found[-1]["dataid"]
     last, looked = store.read("chunk_page_end", asked, file=FILE)[0]
@@ -208,13 +208,18 @@ def chunks_by_producer(store: LoopStore, key: Key, producer: Key, *, status: str
         "project": key[0], "datasetid": key[1], "job_project": producer[0], "jobid": producer[1], "status": status,
         "limit": limit,
     }  # fmt: skip
-    return [dict(zip(_CHUNK, row, strict=True)) for row in store.read("chunks_by_producer", asked, file=FILE)]
+    return [_located(store, key, _CHUNK, row) for row in store.read("chunks_by_producer", asked, file=FILE)]
 
 
 def list_manifests(store: LoopStore, key: Key, dataid: str, *, limit: int) -> list[dict[str, Any]]:
     """The versions of a chunk that were published, the newest first."""
     asked = {"project": key[0], "datasetid": key[1], "dataid": dataid, "limit": limit}
-    return [dict(zip(_MANIFEST, row, strict=True)) for row in store.read("manifests", asked, file=FILE)]
+    return [_located(store, key, _MANIFEST, row) for row in store.read("manifests", asked, file=FILE)]
+
+
+def _located(store: LoopStore, key: Key, names: Sequence[str], row: Sequence[Any]) -> dict[str, Any]:
+    found = dict(zip(names, row, strict=True))
+    return {**found, "location": store.whole_location(key[0], found["location"])}
 
 
 def list_readers(store: LoopStore, key: Key, dataid: str, *, limit: int) -> Iterator[dict[str, Any]]:

@@ -52,5 +52,7 @@ def made_by(store: LoopStore, run: dict[str, Any]) -> list[dict[str, Any]]:
     found = []
     for row in store.read("manifests_of_run", of_run, file=FILE):
         one = dict(zip(_MADE, row, strict=True))
-        found.append({**one, "current": one["current"] == run["runid"] and one["status"] == "READY"})
+        location = store.whole_location(one["project"], one["location"])
+        is_current = one["current"] == run["runid"] and one["status"] == "READY"
+        found.append({**one, "location": location, "current": is_current})
     return found

@@ -68,6 +68,8 @@ def chunks(store: LoopStore, project: str, datasetid: str, partitions: str | Non
     names = ["dataid", "status", "version", "location", "fingerprint", "validated_at", "problem", "modified"]
     rows = store.read("chunks_of", {"project": project, "datasetid": datasetid}, file="overview")
     found = sorted((dict(zip(names, row, strict=True)) for row in rows), key=lambda one: natural_key(one["dataid"]))
+    for one in found:
+        one["location"] = store.whole_location(project, one["location"])
     known = {one["dataid"] for one in found}
     gaps: list[str] = []
     if partitions is not None:

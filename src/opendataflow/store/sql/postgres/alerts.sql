@@ -161,9 +161,6 @@ WHERE messageid = %(messageid)s AND event = %(event)s ORDER BY alertid LIMIT %(l
 SELECT event, subject, owner, name, count(*), min(dataid), max(dataid), min(reason) FROM alert
 WHERE messageid = %(messageid)s GROUP BY event, subject, owner, name ORDER BY count(*) DESC, name LIMIT %(limit)s
 
--- name: home_of
-SELECT home FROM project WHERE project = %(project)s
-
 -- name: mark_sent
 UPDATE alert_message
 SET state = 'SENT', events = %(events)s, sent_at = from_now(%(now)s), error = '', title = %(title)s, body = %(body)s, sender_until = NULL

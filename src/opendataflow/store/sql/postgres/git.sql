@@ -1,7 +1,7 @@
 -- Projects from git repositories on PostgreSQL: where they come from, their versions, and work on them.
 
 -- name: registered_projects
-SELECT project, name, root, home, modified FROM project ORDER BY project
+SELECT project, name, modified FROM project ORDER BY project
 
 -- name: git_projects
 SELECT project, url, branch, folder, git_commit, username, credential_kind, hook_secret IS NOT NULL, added_at, added_by,

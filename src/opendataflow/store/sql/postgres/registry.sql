@@ -24,9 +24,21 @@ INSERT INTO migration (version, name) VALUES (%(version)s, %(name)s)
 UPDATE store SET environment = %(environment)s WHERE environment = ''
 
 -- name: put_project
-INSERT INTO project (project, name, root, home, modified) VALUES (%(project)s, %(name)s, %(root)s, %(home)s, from_now(%(now)s))
+INSERT INTO project (project, name, root, home, root_below_home, home_below_store, modified)
+VALUES (%(project)s, %(name)s, %(root)s, %(home)s, %(root_below_home)s, %(home_below_store)s, from_now(%(now)s))
 ON CONFLICT (project) DO UPDATE
-SET name = excluded.name, root = excluded.root, home = excluded.home, modified = excluded.modified
+SET name = excluded.name, root = excluded.root, home = excluded.home, root_below_home = excluded.root_below_home,
+    home_below_store = excluded.home_below_store, modified = excluded.modified
+
+-- name: note_place
+-- The root has the store's marker; the project may have moved together with the store.
+UPDATE project SET is_marked = 1, root = %(root)s, home = %(home)s WHERE project = %(project)s
+
+-- name: set_home_below_store
+UPDATE project SET home_below_store = %(home_below_store)s WHERE project = %(project)s
+
+-- name: homes
+SELECT project, home FROM project
 
 -- name: datasets_of
 SELECT project, datasetid, hostname, database, schemaname, tablename, username, encryptedpass, location, format,
@@ -86,9 +98,6 @@ SELECT dataset_project, datasetid, project, jobid FROM job_dataset WHERE itemtyp
 SELECT project, datasetid, hostname, database, schemaname, tablename, username, encryptedpass, location, format,
        partitions, definition, clock
 FROM dataset WHERE datasetid = %(datasetid)s AND (%(project)s::text IS NULL OR project = %(project)s)
-
--- name: get_root
-SELECT root FROM project WHERE project = %(project)s
 
 -- name: get_chunk_status
 SELECT status FROM datastatus
@@ -314,9 +323,6 @@ DELETE FROM git_project WHERE project = %(project)s
 
 -- name: delete_git_versions
 DELETE FROM git_version WHERE project = %(project)s
-
--- name: project_homes
-SELECT project, root, home FROM project WHERE %(project)s::text IS NULL OR project = %(project)s ORDER BY project
 
 -- name: latest_of_form
 -- The latest slot whose name is as long as the names of the clock are: dates and minutes do not sort as one.

@@ -61,6 +61,3 @@ LISTEN dataflow_abort
 UPDATE job_status SET parked_until = NULL
 WHERE project = %(project)s AND jobid = %(jobid)s AND dataid = %(dataid)s AND status IN ('PENDING', 'RESUBMIT')
   AND parked_until IS NOT NULL
-
--- name: project_homes
-SELECT project, home FROM project ORDER BY project

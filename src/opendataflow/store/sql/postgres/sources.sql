@@ -2,8 +2,8 @@
 
 -- name: list_sources
 SELECT d.project, d.datasetid, d.hostname, d.database, d.schemaname, d.tablename, d.username, d.encryptedpass, d.location,
-       d.format, d.partitions, d.definition, d.clock, p.root, t.tested_at, t.tested_by, t.answered, t.said
-FROM dataset d JOIN project p ON p.project = d.project
+       d.format, d.partitions, d.definition, d.clock, t.tested_at, t.tested_by, t.answered, t.said
+FROM dataset d
 LEFT JOIN source_test t ON t.project = d.project AND t.datasetid = d.datasetid
 WHERE d.clock IS NULL AND (%(project)s::text IS NULL OR d.project = %(project)s)
   AND (%(datasetid)s::text IS NULL OR d.datasetid = %(datasetid)s)
@@ -34,9 +34,6 @@ INSERT INTO source_test (project, datasetid, tested_at, tested_by, answered, sai
 VALUES (%(project)s, %(datasetid)s, from_now(%(now)s), %(tested_by)s, %(answered)s, %(said)s)
 ON CONFLICT (project, datasetid) DO UPDATE
 SET tested_at = excluded.tested_at, tested_by = excluded.tested_by, answered = excluded.answered, said = excluded.said
-
--- name: find_home
-SELECT home, root FROM project WHERE project = %(project)s
 
 -- name: project_names
 SELECT project FROM project ORDER BY project

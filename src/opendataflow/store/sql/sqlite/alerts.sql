@@ -161,9 +161,6 @@ WHERE messageid = :messageid AND event = :event ORDER BY alertid LIMIT :limit
 SELECT event, subject, owner, name, count(*), min(dataid), max(dataid), min(reason) FROM alert
 WHERE messageid = :messageid GROUP BY event, subject, owner, name ORDER BY count(*) DESC, name LIMIT :limit
 
--- name: home_of
-SELECT home FROM project WHERE project = :project
-
 -- name: mark_sent
 UPDATE alert_message
 SET state = 'SENT', events = :events, sent_at = :now, error = '', title = :title, body = :body, sender_until = NULL

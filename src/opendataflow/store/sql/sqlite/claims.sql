@@ -20,9 +20,20 @@ UPDATE store SET last_token = last_token + 1 WHERE one = 1
 
 -- name: find_job
 SELECT j.project, j.jobid, j.kind, j.script, j.definition, j.partitions, j.expected_upto, j.lease_seconds,
-       j.timeout_seconds, j.retries_max, j.backoff_seconds, j.concurrency, j.strict, j.catchup, p.root, p.home
+       j.timeout_seconds, j.retries_max, j.backoff_seconds, j.concurrency, j.strict, j.catchup, p.project, p.root,
+       p.home, p.root_below_home, p.home_below_store, p.is_marked,
+       EXISTS (SELECT 1 FROM git_project g WHERE g.project = p.project),
+       EXISTS (SELECT 1 FROM data_manifest m WHERE m.project = p.project)
 FROM job j JOIN project p ON p.project = j.project
 WHERE j.jobid = :jobid AND (:project IS NULL OR j.project = :project)
+
+-- name: places
+SELECT project, root, home, root_below_home, home_below_store, is_marked,
+       EXISTS (SELECT 1 FROM git_project g WHERE g.project = p.project)
+FROM project p WHERE :project IS NULL OR project = :project ORDER BY project
+
+-- name: has_published
+SELECT EXISTS (SELECT 1 FROM data_manifest WHERE project = :project)
 
 -- name: links_of
 SELECT l.itemtype, l.map, d.project, d.datasetid, d.hostname, d.database, d.schemaname, d.tablename, d.username,

@@ -24,9 +24,21 @@ INSERT INTO migration (version, name) VALUES (:version, :name)
 UPDATE store SET environment = :environment WHERE environment = ''
 
 -- name: put_project
-INSERT INTO project (project, name, root, home, modified) VALUES (:project, :name, :root, :home, :now)
+INSERT INTO project (project, name, root, home, root_below_home, home_below_store, modified)
+VALUES (:project, :name, :root, :home, :root_below_home, :home_below_store, :now)
 ON CONFLICT (project) DO UPDATE
-SET name = excluded.name, root = excluded.root, home = excluded.home, modified = excluded.modified
+SET name = excluded.name, root = excluded.root, home = excluded.home, root_below_home = excluded.root_below_home,
+    home_below_store = excluded.home_below_store, modified = excluded.modified
+
+-- name: note_place
+-- The root has the store's marker; the project may have moved together with the store.
+UPDATE project SET is_marked = 1, root = :root, home = :home WHERE project = :project
+
+-- name: set_home_below_store
+UPDATE project SET home_below_store = :home_below_store WHERE project = :project
+
+-- name: homes
+SELECT project, home FROM project
 
 -- name: datasets_of
 SELECT project, datasetid, hostname, database, schemaname, tablename, username, encryptedpass, location, format,
@@ -86,9 +98,6 @@ SELECT dataset_project, datasetid, project, jobid FROM job_dataset WHERE itemtyp
 SELECT project, datasetid, hostname, database, schemaname, tablename, username, encryptedpass, location, format,
        partitions, definition, clock
 FROM dataset WHERE datasetid = :datasetid AND (:project IS NULL OR project = :project)
-
--- name: get_root
-SELECT root FROM project WHERE project = :project
 
 -- name: get_chunk_status
 SELECT status FROM datastatus
@@ -309,9 +318,6 @@ DELETE FROM git_project WHERE project = :project
 
 -- name: delete_git_versions
 DELETE FROM git_version WHERE project = :project
-
--- name: project_homes
-SELECT project, root, home FROM project WHERE :project IS NULL OR project = :project ORDER BY project
 
 -- name: latest_of_form
 -- The latest slot whose name is as long as the names of the clock are: dates and minutes do not sort as one.

@@ -62,6 +62,3 @@ PRAGMA data_version
 UPDATE job_status SET parked_until = NULL
 WHERE project = :project AND jobid = :jobid AND dataid = :dataid AND status IN ('PENDING', 'RESUBMIT')
   AND parked_until IS NOT NULL
-
--- name: project_homes
-SELECT project, home FROM project ORDER BY project

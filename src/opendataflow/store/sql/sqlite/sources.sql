@@ -2,8 +2,8 @@
 
 -- name: list_sources
 SELECT d.project, d.datasetid, d.hostname, d.database, d.schemaname, d.tablename, d.username, d.encryptedpass, d.location,
-       d.format, d.partitions, d.definition, d.clock, p.root, t.tested_at, t.tested_by, t.answered, t.said
-FROM dataset d JOIN project p ON p.project = d.project
+       d.format, d.partitions, d.definition, d.clock, t.tested_at, t.tested_by, t.answered, t.said
+FROM dataset d
 LEFT JOIN source_test t ON t.project = d.project AND t.datasetid = d.datasetid
 WHERE d.clock IS NULL AND (:project IS NULL OR d.project = :project)
   AND (:datasetid IS NULL OR d.datasetid = :datasetid)
@@ -34,9 +34,6 @@ INSERT INTO source_test (project, datasetid, tested_at, tested_by, answered, sai
 VALUES (:project, :datasetid, :now, :tested_by, :answered, :said)
 ON CONFLICT (project, datasetid) DO UPDATE
 SET tested_at = excluded.tested_at, tested_by = excluded.tested_by, answered = excluded.answered, said = excluded.said
-
--- name: find_home
-SELECT home, root FROM project WHERE project = :project
 
 -- name: project_names
 SELECT project FROM project ORDER BY project
