@@ -2,9 +2,10 @@
 
 Latency: one item at a time, from accepted (the answer 202) to visible in the destination. Against a bare
 `foreachBatch` query of Spark that reads the same items from files, joins the same static table and writes Parquet; what
-it has written is visible when its job has ended. Both on two cores, one of them at a time.
+it has written is visible when its job has ended. Both on two cores, one of them at a time; with a static table of
+1 thousand rows, and with one of 1 million.
 
-    at most 1.3 times the bare query, and a median below 1 s
+    at most as long as the bare query, and a median below 1 s
 
 Static sources: batches of 1,000 items joined with a table of 1 thousand rows and with one of 1 million.
 
@@ -165,9 +166,9 @@ def p95(values: list[float]) -> float:
     return statistics.quantiles(values, n=20)[-1]
 
 
-def latency(folder: Path, rounds: int, each: int) -> bool:
-    print(f"Latency of single items, {rounds} rounds of {each}")
-    ours, bare = Ours(folder / "ours", 1000), Bare(folder / "bare", 1000)
+def latency(folder: Path, rounds: int, each: int, cities: int) -> bool:
+    print(f"Latency of single items, {rounds} rounds of {each}, {cities:,} static rows")
+    ours, bare = Ours(folder / "ours", cities), Bare(folder / "bare", cities)
     found: dict[str, list[float]] = {"stream": [], "bare query": []}
     with ours.running():
         ours.send(1)
@@ -184,8 +185,8 @@ def latency(folder: Path, rounds: int, each: int) -> bool:
     print(f"  p95: stream {p95(found['stream']) * 1e3:.0f} ms, bare query {p95(found['bare query']) * 1e3:.0f} ms")
     high = p95(found["stream"]) / p95(found["bare query"])
     kept = [
-        verdict("p50 until visible, over the bare query", middle["stream"] / middle["bare query"], at_most=1.3),
-        verdict("p95 until visible, over the bare query", high, at_most=1.3),
+        verdict("p50 until visible, over the bare query", middle["stream"] / middle["bare query"], at_most=1.0),
+        verdict("p95 until visible, over the bare query", high, at_most=1.0),
         verdict("seconds until visible, p50", middle["stream"], at_most=1.0),
     ]
     return all(kept)
@@ -221,10 +222,15 @@ def main() -> int:
     parser.add_argument("--only", choices=["latency", "static"])
     asked = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="dataflow-bench-"))
+    os.environ["DATAFLOW_RUNTIME_DIR"] = str(folder / "drivers")  # of this measurement alone
+    (folder / "drivers").mkdir(mode=0o700)
     try:
-        kept = asked.only == "static" or latency(folder / "latency", asked.rounds, asked.each)
+        kept = True
+        for cities in (1_000, 1_000_000) if asked.only != "static" else ():
+            kept = latency(folder / f"latency-{cities}", asked.rounds, asked.each, cities) and kept
         kept = (asked.only == "latency" or static_sources(folder / "static", asked.batches, 1000)) and kept
     finally:
+        subprocess.run([DATAFLOW, "spark", "stop", "--force"], cwd=folder, check=False, capture_output=True)
         shutil.rmtree(folder, ignore_errors=True)
     return 0 if kept else 1
 

@@ -10,6 +10,7 @@ python scripts/chaos.py --streams --items 10000
 
 import argparse
 import dataclasses
+import os
 import random
 import signal
 import sys
@@ -23,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from support.chaos import FULL, SMALL, Report, run_chaos
 from support.chaos.stream_plan import FULL_STREAM, SMALL_STREAM, StreamSize
 from support.chaos.streams import StreamReport, run_stream_chaos
+from support.drivers import VARIABLE, stop_drivers
 
 
 def main() -> int:
@@ -43,7 +45,11 @@ def main() -> int:
     if options.items is not None and options.items < FULL_STREAM.clients * 10:
         parser.error(f"--items is {FULL_STREAM.clients * 10} or more")
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1_000_000)
-    holds = [_storm(kind, seed, options) for kind in ([options.store] if options.store else ["sqlite", "postgres"])]
+    os.environ[VARIABLE] = tempfile.mkdtemp(prefix="dataflow-chaos-spark-")  # what is hit there is nobody else's
+    try:
+        holds = [_storm(kind, seed, options) for kind in ([options.store] if options.store else ["sqlite", "postgres"])]
+    finally:
+        stop_drivers()
     return 0 if all(holds) else 1
 
 

@@ -19,6 +19,7 @@ EXTRAS: dict[str, tuple[str, str]] = {  # module: the extra, and what needs it
     "grpc_status": ("connect", "Spark Connect needs it"),
     "google.protobuf": ("connect", "Spark Connect needs it"),
     "apprise": ("alerts", "alerts need it"),
+    "confluent_kafka": ("kafka", "streams of Kafka topics need it"),
     **dict.fromkeys(
         ("argon2", "fastapi", "httptools", "jinja2", "msgspec", "multipart", "prometheus_client", "python_multipart",
          "starlette", "uvicorn", "uvloop"),

@@ -716,3 +716,45 @@ def test_many_runs_half_of_them_killed_leave_nothing_in_the_jvm(folder: str) -> 
     for name, before in seen[1].items():
         assert seen[3][name] <= before + 8, (name, seen)
     assert alive < many // 2 + 20, f"{alive} of {many + 20} sessions are still referred to"
+
+
+# One that stays -------------------------------------------------------------------------------------------------------
+STAYS = """
+left = []
+use = attached(on_leave=lambda: (left.append(1), tell(leave=True)))
+tell(attached=True)
+wait()
+"""
+
+
+def test_one_that_stays_is_asked_to_leave_when_a_run_must_be_alone_and_when_the_keeper_ends(base: Path) -> None:
+    settings = own("stays")
+    folder = ensure_keeper(settings)
+    with (
+        Client(settings, STAYS, run="1", identity="s/stream", folder=folder) as stays,
+        Client(settings, "wait()", run="2", identity="s/j/2", folder=folder) as other,
+    ):
+        stays.hear("attached")
+        other.hear("attached")
+        os.kill(get_keeper(folder)["jvm_pid"], signal.SIGKILL)
+        assert stays.hear("jvm_ended")["runs"] == 2
+    until(lambda: find_keeper(folder) is None)
+    ensure_keeper(settings)
+    # Both are suspects now. The one that stays has the driver alone, and would keep it for ever.
+    with Client(settings, STAYS, run="3", identity="s/stream", folder=folder) as stays:
+        stays.hear("attached")
+        with Client(settings, "wait()", run="4", identity="s/j/2", folder=folder) as other:
+            assert other.hear("waiting")["waiting"] == 1
+            assert stays.hear("leave")
+            stays.go_on()
+            other.hear("attached")
+            with Client(settings, STAYS, run="5", identity="s/stream", folder=folder) as stays_again:
+                assert stays_again.hear("waiting")["waiting"] == 1
+                other.go_on()
+                stays_again.hear("attached")
+                keeper = get_keeper(folder)
+                stop_keeper(folder, force=False)
+                assert stays_again.hear("leave")
+                assert is_alive(keeper["pid"])
+                stays_again.go_on()
+                until(lambda: not is_alive(keeper["pid"]))

@@ -11,15 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from opendataflow.domain.streams import Field
-from opendataflow.errors import ConfigurationError
 from opendataflow.intake.log import IntakeLog
-from opendataflow.intake.reader import IntakeReader
-from opendataflow.intake.rejected import RejectedRows, list_rejected
-from opendataflow.intake.schema import StreamSchema
-from opendataflow.spark.kafka_feed import append, require_connector
 from opendataflow.spark.pipeline import Task, read_codes
 from opendataflow.spark.spec import ChunkSpec, Database, ItemRange, Place
-from opendataflow.spark.stream_batch import read_batch, statics
+from opendataflow.spark.stream_batch import Statics, read_batch
 
 FIELDS = (Field("id", "bigint", True), Field("email", "string", True))
 CLEAN = """\
@@ -30,7 +25,6 @@ def run(df, stream=None):
     checked = F.when(F.col("email") == "bad", F.raise_error(F.lit("no address"))).otherwise(F.upper("email"))
     return stream.withColumn("email", checked).join(df, "id", "left")
 """
-# As transformations were written that add an item to the DataFrame of all.
 PANDAS = """\
 import pandas as pd
 
@@ -38,8 +32,7 @@ import pandas as pd
 def run(df, df2, stream=None):
     if stream["email"] == "bad":
         raise ValueError("no address")
-    new = pd.DataFrame([{**stream, "name": df2["name"].iloc[0]}])
-    return pd.concat([df, new], ignore_index=True)
+    return pd.DataFrame([{**stream, "name": df2["name"].iloc[0], "before": len(df)}])
 """
 
 
@@ -79,12 +72,14 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    statics.forget()
     return World(tmp_path)
 
 
-def run(spark: SparkSession, spec: ChunkSpec) -> dict[str, Any]:
-    ((_, result),) = Task(spark, read_codes(spec), hear=lambda _spec, **_fields: None).run([spec])
+def run(spark: SparkSession, spec: ChunkSpec, statics: Statics | None = None) -> dict[str, Any]:
+    task = Task(
+        spark, read_codes(spec), hear=lambda _spec, **_fields: None, group="tests", statics=statics or Statics()
+    )
+    ((_, result),) = task.run([spec])
     return result
 
 
@@ -131,11 +126,16 @@ def test_a_batch_sees_no_view_or_setting_of_the_one_before_and_static_sources_ar
         "    return spark.sql('SELECT id, email, name FROM items JOIN names USING (id)')\n"
     )
     sources = (world.source("names", "id,name\n0,Ann\n1,Bob\n"),)
+    statics = Statics()
     for runid in (1, 2):
         spec = world.spec(sources, end=2, runid=runid, inputs_digest="the same")
-        assert run(spark, spec)["error"] is None
+        assert run(spark, spec, statics)["error"] is None
         assert [row["name"] for row in written(spec)] == ["Ann", "Bob"]
-        (world.folder / "names.csv").write_text("id,name\n0,Changed\n1,Changed\n")
+        (world.folder / "names.csv").write_text("id,name\n0,New\n1,New\n")
+    spec = world.spec(sources, end=2, runid=3, inputs_digest="another")
+    assert run(spark, spec, statics)["error"] is None
+    assert [row["name"] for row in written(spec)] == ["New", "New"]
+    statics.forget()
 
 
 def test_a_function_on_the_worker_finds_nothing_of_the_batch_before(spark: SparkSession, world: World) -> None:
@@ -151,7 +151,7 @@ def test_a_function_on_the_worker_finds_nothing_of_the_batch_before(spark: Spark
         assert [row["calls"] for row in written(spec)] == [1, 2]
 
 
-def test_pandas_gets_one_dict_per_call_and_only_what_is_new_is_written(spark: SparkSession, world: World) -> None:
+def test_pandas_gets_one_dict_per_call_and_what_it_returns_is_what_is_added(spark: SparkSession, world: World) -> None:
     world.accept("a", "bad", "c")
     world.code(PANDAS)
     earlier = world.source("earlier", "id,email\n90,x\n91,y\n92,z\n")
@@ -161,7 +161,8 @@ def test_pandas_gets_one_dict_per_call_and_only_what_is_new_is_written(spark: Sp
     assert result["error"] is None, result
     assert [offset for offset, _ in result["aside"]] == [1]
     assert "clean.py:6: ValueError: no address" in result["aside"][0][1]
-    assert [(row["id"], row["email"], row["name"]) for row in written(spec)] == [(0, "a", "Ann"), (2, "c", "Ann")]
+    rows = [(row["id"], row["email"], row["name"], row["before"]) for row in written(spec)]
+    assert rows == [(0, "a", "Ann", 3), (2, "c", "Ann", 3)], "each item finds the sources as they are"
 
 
 def test_a_table_that_has_the_batch_already_does_not_get_it_again(spark: SparkSession, world: World) -> None:
@@ -210,27 +211,3 @@ def test_items_have_the_declared_types(spark: SparkSession, world: World) -> Non
     assert first["place"]["number"] == 7
     assert list(first["tags"]) == ["a", "b"]
     assert set(second.asDict().values()) == {None}
-
-
-def test_records_of_a_topic_are_accepted_once_and_without_the_connector_it_is_said_what_to_do(
-    spark: SparkSession, world: World
-) -> None:
-    with pytest.raises(
-        ConfigurationError,
-        match=r"sql-kafka-0-10_2\.13:.*, or leave out `from` and have a consumer",
-    ):
-        require_connector(spark, "leads", "new_leads")
-    values = [b'{"id": 1, "email": "a"}', b'[{"id": 2, "email": "b"}, {"id": 3, "email": "c"}]', b"no JSON", None,
-              b'{"id": "x", "email": "\xff"}']  # fmt: skip
-    records = [
-        {"topic": "t", "partition": 0, "offset": 7 + number, "value": value} for number, value in enumerate(values)
-    ]
-    log = IntakeLog(str(world.stream))
-    for _ in range(2):  # the second time after a crash
-        append(log, StreamSchema(FIELDS), records, RejectedRows(str(world.stream)))
-    log.close()
-    reader = IntakeReader(str(world.stream))
-    assert [one.item["id"] for one in reader.items(0, reader.durable_end())] == [1, 2, 3]
-    assert [(one["file"], one["line"]) for one in list_rejected(str(world.stream))] == [
-        ("t, partition 0", 9), ("t, partition 0", 10), ("t, partition 0", 11),
-    ]  # fmt: skip

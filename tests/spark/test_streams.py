@@ -4,18 +4,20 @@ Each Spark takes seconds to start: a test here tells a whole story.
 """
 
 import os
-import shutil
 import signal
 import sqlite3
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from opendataflow.faults import BEFORE_PUBLISH, CHILD_PUBLISHED, CHILD_STAGING
+from support import clusters
+from support.drivers import keepers
 from support.jobs import publishes, wait_until_gone
 from support.pipelines import Stops, find_child, find_jvm, kill
-from support.processes import wait_for
+from support.processes import is_alive, wait_for
 from support.projects import DATAFLOW, Project
 from support.streams import SLUG, Stream, running
 
@@ -24,9 +26,8 @@ HOUR = 3600.0
 EVERY_FAULT = "DATAFLOW_EVERY_FAULT" in os.environ  # `make faults`: each death costs the start of another Spark
 
 
-def test_every_item_is_published_once_though_the_checkpoint_is_lost_and_the_runner_is_killed(
-    sqlite_project: Project,
-) -> None:
+@pytest.mark.usefixtures("own_driver")
+def test_every_item_is_published_once_though_driver_child_and_runner_are_killed(sqlite_project: Project) -> None:
     stream = Stream(sqlite_project)
     stream.send(60, bad=BAD, ago=3 * HOUR)
     stops = Stops(sqlite_project, "DATAFLOW_FAULT_POINT", BEFORE_PUBLISH)
@@ -47,16 +48,15 @@ def test_every_item_is_published_once_though_the_checkpoint_is_lost_and_the_runn
         _let_go_until(stops, stream, runner, stream.durable)
         assert stream.rows()[-1]["country"] == "Noreg"
 
-        # The checkpoint goes, and an old one comes back, in mid-run: the store decides.
-        checkpoint = stream.folder / "checkpoint"
-        stale = stream.folder / "stale"
-        shutil.copytree(checkpoint, stale)
-        shutil.rmtree(checkpoint)
-        stream.send(30)
-        _let_go_until(stops, stream, runner, stream.durable)
-        shutil.rmtree(checkpoint, ignore_errors=True)
-        shutil.copytree(stale, checkpoint, dirs_exist_ok=True)  # the query may have begun it anew meanwhile
-        stream.send(30)
+        # Between two batches the driver dies, then the child: the next batch gets new ones.
+        for find in (find_jvm, find_child):
+            kill(find, runner)
+            stream.send(30)
+            _let_go_until(stops, stream, runner, stream.durable)
+        # The keeper ends when it is asked to, though the stream stays; its next batch starts another.
+        assert stream.project.dataflow("spark", "stop").returncode == 0
+        wait_for(lambda: keepers() == [], "the keeper has ended", seconds=60)
+        stream.send(5)
         _let_go_until(stops, stream, runner, stream.durable)
 
         # The runner itself is killed between the audit and the publish.
@@ -138,6 +138,62 @@ def test_a_worker_takes_a_folder_into_a_table_and_tries_again_what_failed(postgr
     assert "items 0 to 9 are durable in " in first["answers"][0]["evidence"]
     # The hour is sealed by a record: its rows are in the table since their batch was published.
     assert project.sql("SELECT rows FROM data_manifest WHERE datasetid = 'leads'") == [(9,)]
+
+
+@pytest.mark.timeout(400)
+def test_a_batch_that_times_out_or_loses_its_lease_ends_with_its_child(sqlite_project: Project) -> None:
+    project = sqlite_project
+    stream = Stream(project, settings="lease: 10s\n    timeout: 20s")
+    slow = project.folder / "slow"
+    with running(stream) as runner:
+        _hold_a_batch(stream)
+        child = find_child(runner.pid)
+        assert child is not None
+        wait_for(lambda: project.sql("SELECT 1 FROM run WHERE status = 'FAILED'") != [], "it times out", seconds=120)
+        slow.unlink()
+        assert not is_alive(child)
+        stream.wait_until_published(runner)
+        _set_timeout(project, "20s", "2h")
+    with running(stream) as runner:
+        stream.send(5)
+        stream.wait_until_published(runner)
+        child = find_child(runner.pid)
+        assert child is not None
+        _hold_a_batch(stream)
+        os.kill(runner.pid, signal.SIGSTOP)
+        wait_for(lambda: not is_alive(child), "the guard ends the child at the end of the lease", seconds=60)
+        slow.unlink()
+        os.kill(runner.pid, signal.SIGCONT)
+        stream.wait_until_published(runner)
+    assert [row["id"] for row in stream.rows()] == stream.good
+    assert set(publishes(project, "leads_live").values()) == {1}
+
+
+def _set_timeout(project: Project, before: str, after: str) -> None:
+    text = (project.folder / "project.yml").read_text()
+    assert f"timeout: {before}" in text
+    project.apply(text.replace(f"timeout: {before}", f"timeout: {after}"))
+
+
+def _hold_a_batch(stream: Stream) -> None:
+    """Until one is inside its transformation, for as long as the file `slow` is there."""
+    held = stream.project.folder / "held"
+    held.unlink(missing_ok=True)
+    stream.project.write("slow", "")
+    stream.send(5)
+    wait_for(held.exists, "a batch is held up", seconds=90)
+
+
+@pytest.mark.timeout(400)
+def test_a_stream_on_spark_connect_has_a_child_for_each_batch(sqlite_project: Project, tmp_path: Path) -> None:
+    with clusters.connect(tmp_path / "server") as server:
+        stream = Stream(sqlite_project, master=server.master)
+        stream.send(45, bad=(4,))
+        done = sqlite_project.dataflow("run", SLUG, "--drain", timeout=240)
+        assert done.returncode == 0, done.stderr
+        assert [row["id"] for row in stream.rows()] == stream.good
+        assert {row["country"] for row in stream.rows()} == {"Norway"}
+        assert [one["offset"] for one in sqlite_project.json("stream", "failed", SLUG)] == [4]
 
 
 KILLS = [

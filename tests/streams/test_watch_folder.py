@@ -13,7 +13,8 @@ from opendataflow.intake.log import IntakeLog
 from opendataflow.intake.reader import IntakeReader
 from opendataflow.intake.rejected import list_rejected
 from opendataflow.streams import watch_folder
-from opendataflow.streams.watch_folder import TAKEN, Feeding, FolderFeed, open_feed
+from opendataflow.streams.feeding import Feeding, open_feed
+from opendataflow.streams.watch_folder import TAKEN, FolderFeed
 from support.processes import wait_for
 
 LATER = 3600.0  # by the feed's clock every file is long complete
@@ -188,8 +189,6 @@ def test_a_stream_is_fed_while_it_runs(watched: Watched) -> None:
 def test_other_sources_have_no_folder(tmp_path: Path) -> None:
     said: list[str] = []
     assert open_feed(stream_job(tmp_path, {"intake": True}), str(tmp_path), begin=0, say=said.append) is None
-    kafka = stream_job(tmp_path, {"kafka": {"servers": "k:9092", "topic": "leads"}})
-    assert open_feed(kafka, str(tmp_path), begin=0, say=said.append) is None  # Spark reads it
     missing = open_feed(stream_job(tmp_path, {"folder": "x", "format": "csv"}), str(tmp_path), begin=0, say=said.append)
     assert missing is not None
     assert (missing.feed(), missing.feed(), len(said)) == (0, 0, 1)

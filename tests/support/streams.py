@@ -20,7 +20,7 @@ PROJECT = """\
 name: Shop
 environments: {{dev: {{root: ./data}}}}
 spark:
-  master: local[2]
+  master: {master}
   conf:
     spark.driver.extraJavaOptions: -XX:TieredStopAtLevel=1 -XX:+UseSerialGC  # starts sooner
 datasets:
@@ -41,9 +41,10 @@ pipelines:
       retention: 1h
       {source}
 """
-# An address without @ is an error of the item; a file `broken` is one of the code.
+# An address without @ is an error of the item; a file `broken` is one of the code, and one `slow` holds it up.
 CLEAN = """\
 import os
+import time
 
 from pyspark.sql import functions as F
 
@@ -51,6 +52,9 @@ from pyspark.sql import functions as F
 def run(df, stream=None):
     if os.path.exists("broken"):
         raise ValueError("the code is broken")
+    while os.path.exists("slow"):
+        open("held", "w").close()
+        time.sleep(0.1)
     is_bad = ~F.col("email").contains("@")
     email = F.when(is_bad, F.raise_error(F.concat(F.lit("no address: "), "email"))).otherwise(F.lower("email"))
     return stream.withColumn("email", email).join(F.broadcast(df), "city", "left").select("id", "email", "country")
@@ -61,10 +65,16 @@ class Stream:
     """The stream of one project: its sender and its reader."""
 
     def __init__(
-        self, project: Project, *, destination: str = "path: leads", settings: str = "", source: str = ""
+        self,
+        project: Project,
+        *,
+        destination: str = "path: leads",
+        settings: str = "",
+        source: str = "",
+        master: str = "local[2]",
     ) -> None:
         self.project = project
-        project.apply(PROJECT.format(destination=destination, settings=settings, source=source))
+        project.apply(PROJECT.format(destination=destination, settings=settings, source=source, master=master))
         project.write(f"pipelines/{SLUG}/clean.py", CLEAN)
         self.set_country("Norway")
         self.folder = project.folder / ".dataflow" / "streams" / "shop" / SLUG

@@ -12,6 +12,8 @@ from opendataflow.errors import UsageError
 
 LIVE, SEAL = "_live", "_seal"  # after the name of the destination, of the pipeline
 HOURLY, DAILY = "hourly", "daily"
+ITEMS, DATASET = "items", "dataset"  # what the transformations return
+STATE_BYTES = 256 * 2**20
 SET_ASIDE, FAIL = "set_aside", "fail"  # what becomes of an item that a transformation fails on
 INTAKE, FOLDER, KAFKA = "intake", "folder", "kafka"
 DIGITS = 12  # of an offset in a dataid, so that text order is the order of items
@@ -43,6 +45,8 @@ class Settings(NamedTuple):
     live: str  # the dataset whose chunks are the batches
     seal_job: str
     in_table: bool  # batches are appended to a table; the seal only records its rows
+    returns: str = ITEMS  # or dataset: every batch is the next version of all of it
+    state_bytes: int = STATE_BYTES  # of such a dataset, at most
 
     @property
     def origin(self) -> str:
@@ -64,6 +68,7 @@ def read_settings(jobid: str, definition: dict[str, Any]) -> Settings | None:
         tuple(Field(name, type_, bool(required)) for name, type_, required in found["schema"]), found["max_batch"],
         found["seal"], found["every"], found["retention"], found["backlog"], found["body"], found["on_error"],
         found["from"], found["destination"], found["live"], f"{jobid}{SEAL}", found["in_table"],
+        found.get("returns", ITEMS), found.get("max_size", STATE_BYTES),
     )  # fmt: skip
 
 
@@ -88,7 +93,7 @@ def find_sealed_stream(job: Job) -> str | None:
 
 
 def only_records(job: Job) -> bool:
-    """True for the seal of a stream into a table, which writes no data: the stream's own runner does it."""
+    """True for the seal of a stream that needs no Spark: into a table, which has the rows, or of a whole dataset."""
     found: Any = job.definition.get("seal")
     return bool(found and found["records"])
 

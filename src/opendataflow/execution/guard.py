@@ -14,8 +14,8 @@ if both were killed, whoever recovers the run does; both find it by the mark in 
 A guard that is a fork of a zygote (zygote.py) can also start its child as a fork of itself, which then runs the
 zygote's program. It sends JSON lines on file descriptor 3.
 
-A child may also stay for many runs (that of a stream does): it reads one line per task from its standard input and
-sends JSON lines, too. While it has nothing to do it has no deadline.
+A child may also stay for many runs (that of a stream does): it reads one line per task from its standard input. While
+it has nothing to do it has no deadline.
 """
 
 import json
@@ -369,7 +369,7 @@ class GuardProcess:
                 env = {**self._common, **what["env"]}
                 if what["forks"]:
                     os.close(status_w)
-                    self._run_program(what["argv"], env)
+                    self._run_program(what["argv"], env, has_input=what["stays"])
                 os.execve(what["argv"][0], what["argv"], env)
             except BaseException as error:  # noqa: BLE001  whatever it was, the runner must hear of it
                 os.write(status_w, str(error).encode())
@@ -385,14 +385,15 @@ class GuardProcess:
             raise OSError(reason.decode(errors="replace"))
         return child
 
-    def _run_program(self, argv: list[str], env: dict[str, str]) -> NoReturn:
+    def _run_program(self, argv: list[str], env: dict[str, str], *, has_input: bool) -> NoReturn:
         """Be the child: nothing of the guard is left, and nothing of the child outlives this call."""
         code = 70
         try:
             os.closerange(4, os.sysconf("SC_OPEN_MAX"))
-            nothing = os.open(os.devnull, os.O_RDONLY)
-            os.dup2(nothing, 0)
-            os.close(nothing)
+            if not has_input:
+                nothing = os.open(os.devnull, os.O_RDONLY)
+                os.dup2(nothing, 0)
+                os.close(nothing)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             os.environ.clear()
             os.environ.update(env)

@@ -73,8 +73,9 @@ class Runner:
         with contextlib.suppress(OSError):  # it is tried again for the guard, and the reason is given then
             get_zygote(program)
 
-    def _take_forked_guard(self) -> None:
-        if not self._zygote or (self.guard.can_fork and self.guard.is_current()):
+    def take_forked_guard(self) -> None:
+        """Have a guard that comes from the zygote, if one is wanted; raises ZygoteFailed when there is none."""
+        if not self._zygote or (self.guard.can_fork and self.guard.is_current() and not self.guard.is_gone):
             return  # it is not current when PySpark was replaced since the last run
         from opendataflow.execution.zygote import new_guard
 
@@ -194,7 +195,7 @@ class Runner:
             if isinstance(found, Outcome):
                 return found
             candidate, verdict = found
-            self._take_forked_guard()
+            self.take_forked_guard()
             lease_from = time.monotonic()
             claim = self.store.claim(job, candidate, verdict, self.owner)
             if claim is not None:
@@ -205,7 +206,7 @@ class Runner:
         """As `take`, by one look at several dataids ahead: for drains."""
         wanted = self.find_next(job)
         if wanted is not None:
-            self._take_forked_guard()
+            self.take_forked_guard()
             lease_from = time.monotonic()
             claim = self.store.claim(job, wanted.candidate, wanted.verdict, self.owner)
             if claim is not None:
@@ -342,11 +343,13 @@ class Runner:
             self.record_steps(work, flight)
 
         return supervise(
-            self.guard, self.argv(work, flight), env=self.environment(job, flight, passwords), cwd=cwd, log=flight.log,
+            self.guard, self.argv(work, flight), env=self.environment(job, work, flight, passwords), cwd=cwd,
+            log=flight.log,
             signals=self.signals, lease_seconds=flight.claim.lease_seconds, lease_from=flight.lease_from,
             renew=renew, timeout_seconds=job.timeout_seconds,
             on_started=faults.when_running(), hear=self.listener(work, flight),
             find_abort=lambda now: self.aborts.look(now).get(flight.claim.runid),
+            stays=work.forked is not None and work.forked.stays,
         )  # fmt: skip
 
     def argv(self, work: Work, flight: Flight) -> list[str]:
@@ -382,8 +385,12 @@ class Runner:
             work.forked.steps(flight.claim, list(flight.steps.values()))
             flight.has_new_steps = False
 
-    def environment(self, job: Job, flight: Flight, passwords: dict[tuple[str, str], str]) -> dict[str, str]:
+    def environment(
+        self, job: Job, work: Work, flight: Flight, passwords: dict[tuple[str, str], str]
+    ) -> dict[str, str]:
         """What the child of this run sees."""
+        if work.forked is not None and work.forked.stays:
+            return self.lasting_environment(job, passwords)
         return child_environment(
             os.environ,
             job=job,
@@ -396,10 +403,7 @@ class Runner:
         )
 
     def lasting_environment(self, job: Job, passwords: dict[tuple[str, str], str]) -> dict[str, str]:
-        """What a child sees that stays for many runs: the variables of none of them.
-
-        Spark's Python workers inherit it, and would take the first run's dataid for that of every chunk.
-        """
+        """What a child sees that stays for many runs: the variables of none of them."""
         common = common_environment(os.environ, job=job, store_id=self.store.store_id, passwords=passwords)
         return {**common, **guard_environment(self.owner)}
 

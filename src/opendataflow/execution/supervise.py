@@ -1,5 +1,6 @@
 """Run one child under the guard: pump its output, renew the lease, pass signals on; its end is a value."""
 
+import json
 import os
 import select
 import signal
@@ -14,6 +15,7 @@ from opendataflow.execution.log import RunLog
 
 GRACE_SECONDS = 10.0
 START_SECONDS = 300.0  # in which a child that waits for Spark must have begun; its own time counts from then
+GIVES = 3  # a task that children which stay ended without reading
 HELD_UP = "the runner was held up after its claim until the lease ran out, so the job was not started"
 _WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -110,9 +112,17 @@ class Supervision:
     def __init__(
         self, guard: Guard, log: RunLog, *, lease_seconds: float, lease_from: float, timeout_seconds: float | None,
         on_started: Callable[[], None] | None = None, hear: Callable[[dict[str, Any]], None] | None = None,
+        stays: bool = False,
     ) -> None:  # fmt: skip
-        """`hear` gets the messages of a child that is a fork of the guard."""
-        self.guard, self.log, self._hear = guard, log, hear
+        """`hear` gets the messages of a child that is a fork of the guard.
+
+        With `stays`, such a child may be there already and is left for the next run: what it is started with is the
+        file of its task, which it is told in a line and removes when it begins.
+        """
+        self.guard, self.log, self._hear, self._stays = guard, log, hear, stays
+        self._task, self._gives = "", 0
+        self._give_again: Callable[[], None] = lambda: None
+        self._done: ChildEnd | None = None
         self._lease_seconds, self._timeout_seconds, self._on_started = lease_seconds, timeout_seconds, on_started
         self._deadline = lease_from + lease_seconds - margin_of(lease_seconds)
         self.next_beat = lease_from + lease_seconds / 3
@@ -127,10 +137,28 @@ class Supervision:
         if now >= self._deadline:
             return Lost(HELD_UP)
         forks = self._hear is not None
-        self.guard.start(argv, env, cwd, self._deadline, forks=forks, tell=self._on_started is not None, common=common)
         if self._timeout_seconds is not None:
             self._give_up_at = now + self._timeout_seconds + (START_SECONDS if forks else 0)
+        if self._stays:
+            self._task = argv[0]
+            self._give(env, cwd)
+            return None
+        self.guard.start(argv, env, cwd, self._deadline, forks=forks, tell=self._on_started is not None, common=common)
         return None
+
+    def _give(self, env: Mapping[str, str], cwd: str) -> None:
+        """Tell the child that stays its task; a new child, if there is none."""
+        self._give_again = lambda: self._give(env, cwd)
+        self._gives += 1
+        self.guard.events()  # it may have ended since its last task
+        if self.guard.child_stays:
+            self.guard.extend(self._deadline)
+            if self._on_started is not None:
+                self._on_started()
+        else:
+            tell = self._on_started is not None
+            self.guard.start([], env, cwd, self._deadline, stays=True, forks=True, tell=tell)
+        self.guard.give(json.dumps({"task": self._task}))
 
     def _take_messages(self, *, to_the_end: bool = False) -> None:
         if self._hear is None:
@@ -144,6 +172,8 @@ class Supervision:
                         self._give_up_at = time.monotonic() + self._timeout_seconds
                     elif isinstance(waiting, int) and waiting > 0:
                         self._give_up_at = time.monotonic() + self._timeout_seconds + START_SECONDS
+                if self._stays and message.get("done") == self._task:
+                    self._done = Exited(int(message["code"]))
                 self._hear(message)
             if not to_the_end:
                 return
@@ -200,6 +230,10 @@ class Supervision:
         events = self.guard.events()
         pump(self.guard, self.log)
         self._take_messages(to_the_end=bool(events))
+        if self._done is not None and self._why_ended is None:
+            pump(self.guard, self.log, to_the_end=True)
+            self.guard.extend(float("inf"))
+            return self._done
         if events is None:
             return self._why_ended or killed_with(self.guard)
         for event in events:
@@ -215,6 +249,9 @@ class Supervision:
                         return Lost("the lease could not be renewed in time, so the job was ended")
                     if self._why_ended is not None:
                         return self._why_ended
+                    if self._stays and os.path.exists(self._task) and self._gives < GIVES:
+                        self._give_again()  # it had not begun: it let Spark go, or was killed
+                        return None
                     return Exited(exit_code) if exit_code is not None else Killed(number or 0)
         return None
 
@@ -234,15 +271,16 @@ def supervise(
     on_started: Callable[[], None] | None = None,
     hear: Callable[[dict[str, Any]], None] | None = None,
     find_abort: Callable[[float], str | None] = lambda _now: None,
+    stays: bool = False,
 ) -> ChildEnd:
-    """Run the child to its end, however that comes about.
+    """Run the child to its end, however that comes about; one that stays, until it has done its task.
 
     `find_abort` says who wants it ended, if anybody does; it is asked about once a second, first after one.
     `lease_from` is a moment (CLOCK_MONOTONIC) from which the lease surely holds; each `renew` that succeeds moves it.
     """
     child = Supervision(
         guard, log, lease_seconds=lease_seconds, lease_from=lease_from, timeout_seconds=timeout_seconds,
-        on_started=on_started, hear=hear,
+        on_started=on_started, hear=hear, stays=stays,
     )  # fmt: skip
     if (end := child.start(argv, env, cwd)) is not None:
         return end

@@ -48,6 +48,7 @@ class Forked(NamedTuple):
     ended: Callable[[Claim, list[Step], Result], None]  # keep what is known of it, before its end is recorded
     given_back: Callable[[Claim], str | None]  # why it ended, where that says nothing about the run itself
     hand_backs: Callable[[Claim], int]  # how often in a row that was so just before
+    stays: bool = False  # the child serves the next run, too: each is a line of its standard input
 
 
 class Tasks(NamedTuple):

@@ -60,14 +60,17 @@ def attach(
     folder: str | None = None,
     on_wait: Callable[[int], None] | None = None,
     on_jvm_end: Callable[[dict[str, Any]], None] | None = None,
+    on_leave: Callable[[], None] | None = None,
 ) -> Attachment:
     """Attach this process to Spark as `run`, and return its session.
 
     `folder` is what `ensure_keeper` returned; without it the keeper is started from here if it is not there. `on_wait`
     is called with the number of runs before this one. `on_jvm_end` is called with `jvm_ended` (a sentence), `signal`,
-    `runs` and `stopped` when the JVM ends under the run; `stopped` means that no run is the cause. Raises KeeperEnded
-    when the keeper ended or hangs before the run was attached, and JobFailed or ConfigurationError when Spark does not
-    start.
+    `runs` and `stopped` when the JVM ends under the run; `stopped` means that no run is the cause. With `on_leave`,
+    this process stays attached for many runs, until that is called: then it leaves after the run in its hands.
+
+    Raises KeeperEnded when the keeper ended or hangs before the run was attached, and JobFailed or ConfigurationError
+    when Spark does not start.
     """
     quiet_bridge()
     wanted = settings if isinstance(settings, KeeperSettings) else KeeperSettings.from_project(settings)
@@ -77,9 +80,10 @@ def attach(
         raise RuntimeError("this process is attached to Spark already")
     line = _dial(wanted, folder)
     try:
-        line.send({"attach": {"run": run, "group": group, "identity": identity, "pid": os.getpid()}})
+        who = {"run": run, "group": group, "identity": identity, "pid": os.getpid()}
+        line.send({"attach": {**who, "stays": on_leave is not None}})
         given = _wait_for_turn(line, on_wait)
-        use = _DriverUse(line, given, on_jvm_end)
+        use = _DriverUse(line, given, on_jvm_end, on_leave)
         with _interpreter_of_workers(wanted.environment):
             spark = use.open_session(wanted.session_conf, description=f"run {run}")
     except BaseException:
@@ -195,8 +199,11 @@ def _another_session(session: SparkSession) -> SparkSession:
 class _DriverUse:
     """The connections of an attached process: to the keeper, which knows the run by it, and to the JVM."""
 
-    def __init__(self, line: Line, given: dict[str, Any], on_jvm_end: Callable[[dict[str, Any]], None] | None) -> None:
-        self._line, self._given, self._on_jvm_end = line, given, on_jvm_end
+    def __init__(
+        self, line: Line, given: dict[str, Any], on_jvm_end: Callable[[dict[str, Any]], None] | None,
+        on_leave: Callable[[], None] | None,
+    ) -> None:  # fmt: skip
+        self._line, self._given, self._on_jvm_end, self._on_leave = line, given, on_jvm_end, on_leave
         self._gateway: Any = None
         self._is_closed = False
         _uses[:] = [self]
@@ -233,7 +240,9 @@ class _DriverUse:
         """Wait for the JVM's end, in a thread of its own."""
         message: dict[str, Any] | None = None
         with contextlib.suppress(OSError, ValueError):
-            message = self._line.receive(seconds=None)
+            while (message := self._line.receive(seconds=None)) is not None and "leave" in message:
+                if self._on_leave is not None:
+                    self._on_leave()
         if not self._is_closed and self._on_jvm_end is not None:
             self._on_jvm_end(
                 message or {"jvm_ended": "the keeper of Spark was killed", "signal": None, "runs": 0, "stopped": True}

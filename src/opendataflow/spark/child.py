@@ -1,4 +1,4 @@
-"""For streams and chunks that share a job: a child that stays, and produces one task after the other in its own Spark.
+"""For chunks that share a job: a child that stays, and produces one task after the other in its own Spark.
 
 `python -m opendataflow.spark.child` is supervised by the runner.
 For each task it reads a line `{"task": path}` from its standard input; the file holds the specs of one or more runs,
@@ -7,8 +7,6 @@ printed, how far its transformations are, and at its end `{"run": 7, "code": 0}`
 result file says what was, or `"code": 1` after a sentence, which is also the `error` of the result file. It ends when
 its input does. When Spark's JVM is killed under it, it ends by the same signal: a death, not a failure of the user's
 code. So it does when a Spark Connect server is gone.
-
-For a stream it also has a query, which proposes what the tasks are; see streaming.py.
 """
 
 import contextlib
@@ -16,7 +14,6 @@ import json
 import os
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +22,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from opendataflow.errors import DataflowError
 from opendataflow.spark.own_spark import Channel, OwnSpark, private_channels, write_atomically
 from opendataflow.spark.spec import ChunkSpec, chunk_spec
-from opendataflow.spark.streaming import StreamQuery
 
 if TYPE_CHECKING:
     from opendataflow.spark.jvm import JvmEnd
@@ -39,21 +35,11 @@ def main() -> int:
     with contextlib.suppress(AttributeError, ValueError):
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # threads outlive their chunk
     pool = ThreadPoolExecutor(1, thread_name_prefix="chunk")  # chunks in threads of one interpreter see each other
-    stream: StreamQuery | None = None
     with OwnSpark() as warm:
         try:
             for line in tasks:
-                message = json.loads(line)
-                if "task" in message:
-                    pool.submit(_serve, warm, channel, message["task"])
-                    continue
-                if stream is None:
-                    stream = StreamQuery(warm, channel)
-                    threading.Thread(target=stream.run, name="stream", daemon=True).start()
-                stream.tell(message)
+                pool.submit(_serve, warm, channel, json.loads(line)["task"])
             pool.shutdown()
-            if stream is not None:
-                stream.close()
         except KeyboardInterrupt:
             return 128 + signal.SIGINT
     return 0

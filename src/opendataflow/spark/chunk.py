@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from opendataflow.spark.cluster import Executors
     from opendataflow.spark.connect_watch import Watcher
     from opendataflow.spark.keeper_settings import KeeperSettings
+    from opendataflow.spark.stream_batch import Statics
     from opendataflow.spark.transformations import Code
 
 ANSWERS_FD = 3
@@ -68,14 +69,14 @@ def prepare(settings: Mapping[str, Any]) -> None:
     from opendataflow.spark.keeper_client import ensure_keeper
 
     with contextlib.suppress(DataflowError, OSError):  # the child meets the same obstacle, and says so in its run
-        wanted = _keeper_settings(settings)
+        wanted = settings_of_keeper(settings)
         if is_address(wanted.master):
             _watchers[0].ensure()
         else:
             ensure_keeper(wanted)
 
 
-def _keeper_settings(settings: Mapping[str, Any]) -> "KeeperSettings":
+def settings_of_keeper(settings: Mapping[str, Any]) -> "KeeperSettings":
     """The same in the zygote and in each of its children, whatever a run has in its environment."""
     from opendataflow.spark.keeper_settings import KeeperSettings
 
@@ -88,13 +89,13 @@ def main(argv: list[str]) -> int:
     os.close(ANSWERS_FD)
     os.register_at_fork(after_in_child=channel.drop)
     open_streams()
-    _forget_seeds()
+    forget_seeds()
     try:
         with open(argv[0], encoding="utf-8") as file:
             task = json.load(file)
         os.unlink(argv[0])  # read once: whatever becomes of the run, nothing of it stays
         (spec,), (result,) = [chunk_spec(fields) for fields in task["specs"]], task["results"]
-        return _Run(spec, result, channel).run()
+        return Run(spec, result, channel).run()
     except BaseException:  # noqa: BLE001  of our own code; the user's is dealt with where it is called
         traceback.print_exc()
         return _INTERNAL
@@ -102,7 +103,7 @@ def main(argv: list[str]) -> int:
         flush()
 
 
-def _forget_seeds() -> None:
+def forget_seeds() -> None:
     """Random numbers of forks would all be the same; Python's own module sees to that itself."""
     import numpy
 
@@ -110,7 +111,9 @@ def _forget_seeds() -> None:
 
 
 # The run ----------------------------------------------------------------------------------------------------------
-class _Run:
+class Run:
+    """One run, from its task to its result; `_produce` is where it gets its Spark."""
+
     def __init__(self, spec: ChunkSpec, result: str, channel: Channel) -> None:
         self._spec, self._result, self._channel = spec, result, channel
         self._pid = os.getpid()
@@ -143,18 +146,21 @@ class _Run:
         spec = self._spec
         codes = read_codes(spec)  # first: what is missing is said without waiting for Spark
         store = os.environ.get("DATAFLOW_STORE_ID", "")
-        settings = _keeper_settings(spec.spark)
+        settings = settings_of_keeper(spec.spark)
         if why := find_other_version():
-            self._give_back(why)
+            self.give_back(why)
         folder = _watchers[0].folder if is_address(settings.master) else settings.folder
         attached = self._attached = attach(
             settings, run=spec.name, group=str(spec.runid), identity=f"{store}/{spec.name}", folder=folder,
-            on_wait=self._say_waiting, on_jvm_end=self._driver_ended,
+            on_wait=self.say_waiting, on_jvm_end=self.driver_ended,
         )  # fmt: skip
         with contextlib.nullcontext(attached.scratch) if attached.scratch else TemporaryDirectory() as scratch:
             return self._produce_on(attached, codes, Executors(attached.master, scratch))
 
-    def _produce_on(self, attached: "Attachment", codes: "tuple[Code, ...]", executors: "Executors") -> dict[str, Any]:
+    def _produce_on(
+        self, attached: "Attachment", codes: "tuple[Code, ...]", executors: "Executors",
+        statics: "Statics | None" = None,
+    ) -> dict[str, Any]:  # fmt: skip
         from opendataflow.spark.connect import add_code_to, is_connect
         from opendataflow.spark.files_remote import run_staged
         from opendataflow.spark.pipeline import Task
@@ -166,10 +172,14 @@ class _Run:
             add_code_to(spark)
         self._channel.send(begun=True)
         refuse_shared_state(spark, run=spec.runid)
-        sys.path.append(spec.home)  # last, so that a project's files never replace a library's
+        if spec.home not in sys.path:
+            sys.path.append(spec.home)  # last, so that a project's files never replace a library's
 
         def run(specs: Sequence[ChunkSpec], hear: Any) -> Iterator[tuple[ChunkSpec, dict[str, Any]]]:
-            return Task(spark, codes, hear=hear, end_if_jvm_ended=self._end_if_lost, group=attached.group).run(specs)
+            task = Task(
+                spark, codes, hear=hear, end_if_jvm_ended=self._end_if_lost, group=attached.group, statics=statics
+            )
+            return task.run(specs)
 
         ((_, result),) = run_staged(spark, [spec], run, hear=self._hear)
         trouble = None if result.get("error") else executors.find_trouble(spark, spec)
@@ -185,7 +195,7 @@ class _Run:
         else:
             self._channel.send(**fields)
 
-    def _say_waiting(self, ahead: int) -> None:
+    def say_waiting(self, ahead: int) -> None:
         self._channel.send(waiting=ahead)
         if ahead and not self._has_said_waiting:
             self._has_said_waiting = True
@@ -232,7 +242,7 @@ class _Run:
         from opendataflow.spark.keeper_client import KeeperEnded
 
         if isinstance(error, KeeperEnded):
-            self._give_back(str(error))
+            self.give_back(str(error))
         self._end_if_server_lost(error)
         if self._attached is not None and is_going_down():
             time.sleep(_DRIVER_END_SECONDS)  # the thread that hears of the end does the rest
@@ -250,22 +260,22 @@ class _Run:
             os.write(2, told.encode(errors="backslashreplace"))
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def _driver_ended(self, end: dict[str, Any]) -> None:
+    def driver_ended(self, end: dict[str, Any]) -> None:
         """Called from the thread that listens to the keeper: this process is of no use any more."""
         if os.getpid() != self._pid:
             os._exit(1)
         reason, runs = str(end["jvm_ended"]), int(end["runs"])
         os.write(2, f"{self._spec.name}: {reason}\n".encode(errors="backslashreplace"))
         if end["stopped"]:
-            self._give_back(reason)
+            self.give_back(reason)
         if runs > 1:
-            self._give_back(f"{reason} while {runs} runs used it; each is repeated alone")
+            self.give_back(f"{reason} while {runs} runs used it; each is repeated alone")
         with contextlib.suppress(OSError):
             write_atomically(self._result, {"error": reason, "steps": []})
         # A death, however the driver ended; nobody else can have caused it.
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def _give_back(self, why: str) -> NoReturn:
+    def give_back(self, why: str) -> NoReturn:
         with contextlib.suppress(OSError):
             write_atomically(
                 self._result, {"error": why, "given_back": why, "used_spark": self._attached is not None, "steps": []}

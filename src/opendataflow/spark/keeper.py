@@ -8,7 +8,9 @@ and keeps the connection open for as long as it uses Spark. It gets `{"waiting":
 `{"gateway": {"port": …, "secret": …}, "group": …, "tag": …, "app": …}`. When the connection closes, or the process at
 its other end has ended, the run is over and its Spark jobs are cancelled. `{"failed": sentence}` says why Spark did
 not start; `{"jvm_ended": sentence, "signal": n, "runs": n, "stopped": false}` that the JVM is gone, and how many runs
-used it. Other requests: `{"status": true}`, `{"stop": true, "force": false}`, and
+used it. With `"stays": true` in it, the process uses Spark for many runs, one after the other; it gets
+`{"leave": true}` when another waits for the driver, or the keeper is to end, and leaves after the run in its hands.
+Other requests: `{"status": true}`, `{"stop": true, "force": false}`, and
 `{"expect": true}` of somebody who is about to attach.
 
 It kills a JVM that does not answer for a minute. It ends when nobody has used it for a while, after its runs when it is
@@ -169,7 +171,7 @@ class Keeper:
     def _answer(self, peer: Peer, message: dict[str, Any]) -> None:
         if "attach" in message:
             peer.asked = {key: message["attach"].get(key) for key in ("run", "group", "identity", "pid")}
-            peer.since = time.time()
+            peer.since, peer.stays = time.time(), bool(message["attach"].get("stays"))
             self._turns.ask(peer.number, str(peer.asked["identity"]))
             self._grant()
             if peer.number in self._turns.waiting:
@@ -236,6 +238,17 @@ class Keeper:
             self._note_attached()
         for number in granted:
             self._call(lambda number=number: self._open_run(number))  # type: ignore[misc]
+        self._ask_to_leave()
+
+    def _ask_to_leave(self) -> None:
+        """Those that would stay for ever make room: for a run that is to be alone, for the next keeper."""
+        if not self._turns.waiting and self._state != "ending":
+            return
+        for number in self._turns.attached:
+            peer = self._peers.get(number)
+            if peer is not None and peer.stays and peer.has_gateway and not peer.is_asked_to_leave:
+                peer.is_asked_to_leave = True
+                self._send(peer, {"leave": True})
 
     def _keep_suspects(self, suspects: set[str]) -> None:
         try:
@@ -313,6 +326,7 @@ class Keeper:
         peer.has_gateway = True
         gateway = {"port": run.port, "secret": run.secret}
         self._send(peer, {"gateway": gateway, "group": run.group, "tag": run.tags[0], **self._facts})
+        self._ask_to_leave()
 
     def _close_run(self, number: int) -> None:
         run = self._driver.close(number)
@@ -377,6 +391,7 @@ class Keeper:
         self._folder.leave()
         if self._state == "ready":
             self._state = "ending"
+        self._ask_to_leave()
         self._end_if_done()
 
     def _end_if_done(self) -> None:
@@ -385,6 +400,7 @@ class Keeper:
             self._folder.leave()
             self._state = "ending"
             self._folder.start_another(self._environ)
+            self._ask_to_leave()
         is_asked = self._terms > 0 or self._state == "ending"
         if is_asked and not self._is_used() and not self._accept():
             self._exit(0)

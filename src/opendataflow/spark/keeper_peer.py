@@ -20,6 +20,8 @@ class Peer:
         self.asked: dict[str, Any] | None = None
         self.since = 0.0
         self.has_gateway = False
+        self.stays = False  # it uses Spark for many runs, and leaves when it is asked to
+        self.is_asked_to_leave = False
         self._received = bytearray()
         # Processes that the run forked may hold the connection open after it.
         self._process: int | None = None

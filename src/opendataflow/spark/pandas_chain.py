@@ -16,8 +16,9 @@ from types import ModuleType
 from typing import Any
 
 from opendataflow.spark.pandas_files import DataError, read_source
-from opendataflow.spark.pandas_items import run_items
+from opendataflow.spark.pandas_items import fold_items, run_items
 from opendataflow.spark.pandas_modules import make_importable
+from opendataflow.spark.pandas_state import read_state, write_state
 from opendataflow.spark.pandas_write import write_destination
 from opendataflow.spark.signature import STREAM, find_fault, no_stream, takes, takes_stream, too_few, wrong_result
 
@@ -75,7 +76,8 @@ def _run_items(
     print_to: Callable[[int | None], None],
 ) -> dict[str, Any]:  # fmt: skip
     """The batch of a stream: the chain for each item alone; what was written, and which items were set aside."""
-    if sources and not any(takes_stream(run) for run in runs):
+    state = chunk.get("state")
+    if (sources or state) and not any(takes_stream(run) for run in runs):
         raise ChainError(no_stream())
     begun = time.monotonic()
 
@@ -86,9 +88,14 @@ def _run_items(
             current = _run(code, run, [current, *others], item)
         return current
 
-    made, aside = run_items(
-        chunk["items"], sources, one, lambda error: told(error, chunk["home"])["error"], set_aside=chunk["set_aside"]
-    )
+    def tell_why(error: BaseException) -> str:
+        return told(error, chunk["home"])["error"]
+
+    made: Any
+    if state:
+        made, aside = fold_items(chunk["items"], *_begin(chunk, sources), one, tell_why, set_aside=chunk["set_aside"])
+    else:
+        made, aside = run_items(chunk["items"], sources, one, tell_why, set_aside=chunk["set_aside"])
     aside = [*chunk["aside"], *aside]
     rows = 0 if made is None else len(made)
     for step in range(len(codes)):
@@ -97,7 +104,18 @@ def _run_items(
     print_to(None)
     if made is None:  # nobody knows which columns it would have had
         return {"rows": 0, "schema": "{}", "aside": aside}
+    if state and state["to"]:
+        write_state(made, state["to"], chunk["attempt"], max_bytes=state["max_bytes"])
     return {**write_destination(made, chunk["destination"], chunk["attempt"]), "aside": aside}
+
+
+def _begin(chunk: dict[str, Any], sources: list[Any]) -> tuple[Any, list[Any]]:
+    """The dataset before the batch, and the other sources; it begins as the first source, or without any row."""
+    import pandas
+
+    if chunk["state"]["from"]:
+        return read_state(chunk["state"]["from"]), sources
+    return (sources[0], sources[1:]) if sources else (pandas.DataFrame(columns=chunk["fields"]), [])
 
 
 def _load(code: dict[str, str]) -> Callable[..., Any]:

@@ -18,6 +18,7 @@ from opendataflow.spark import (
     pandas_items,
     pandas_modules,
     pandas_room,
+    pandas_state,
     pandas_task,
     pandas_write,
     signature,
@@ -26,7 +27,8 @@ from opendataflow.spark.spec import ChunkSpec, Place
 from opendataflow.spark.transformations import Code
 
 for _module in (
-    kept, pandas_chain, pandas_files, pandas_items, pandas_modules, pandas_room, pandas_task, pandas_write, signature,
+    kept, pandas_chain, pandas_files, pandas_items, pandas_modules, pandas_room, pandas_state, pandas_task,
+    pandas_write, signature,
 ):  # fmt: skip
     cloudpickle.register_pickle_by_value(_module)
 
@@ -95,7 +97,11 @@ def _items(spec: ChunkSpec) -> dict[str, Any]:
     from opendataflow.spark.stream_batch import read_batch
 
     batch = read_batch(spec.items)
-    return {"items": batch.items, "aside": batch.aside_json(), "set_aside": spec.items.set_aside}
+    return {
+        "items": batch.items, "aside": batch.aside_json(), "set_aside": spec.items.set_aside,
+        "state": None if spec.items.state is None else dict(spec.items.state),
+        "fields": [field.name for field in spec.items.fields],
+    }  # fmt: skip
 
 
 def _place(place: Place) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from opendataflow.spark.progress import Progress
 from opendataflow.spark.shared_state import refuse_names_left
 from opendataflow.spark.spec import ChunkSpec
 from opendataflow.spark.steps import Step, Steps, new_steps
-from opendataflow.spark.stream_batch import Batch, find_failing, read_batch, statics
+from opendataflow.spark.stream_batch import Batch, Statics, find_failing, read_batch
 from opendataflow.spark.transformations import PANDAS, SPARK, Code, apply, engine_of, load_anew, read_code
 
 Result = dict[str, Any]
@@ -49,11 +49,12 @@ class Chunk:
     written: Written | None = None
     shared: int | None = field(default=None)  # the first run of the Spark job it shares
     batch: Batch | None = None  # the items of a stream's batch
+    statics: Statics | None = None  # what its process keeps of the stream's sources
     aside: list[list[Any]] = field(default_factory=list)  # offsets and errors of those that were left out
 
     def read_sources(self, spark: SparkSession) -> list[DataFrame]:
-        if self.batch is not None:
-            return statics.sources(spark, self.spec)
+        if self.batch is not None and self.statics is not None:
+            return self.statics.sources(spark, self.spec)
         sources = [read_chunk(spark, place, can_read_again=True) for place in self.spec.sources]
         if self.spec.in_order:  # Spark reads the largest files first; names of batches are in the order of their items
             sources = [df.orderBy("_metadata.file_path", "_metadata.row_index") for df in sources]
@@ -74,16 +75,25 @@ class Task:
         hear: Hear,
         end_if_jvm_ended: Callable[[BaseException, ChunkSpec], None] = lambda _error, _spec: None,
         group: str | None = None,
+        statics: Statics | None = None,
     ) -> None:
-        """`group`: process and session are of one run alone, whose Spark jobs are in this group already."""
+        """`group`: the process is of one run at a time, whose Spark jobs are in this group already.
+
+        `statics`: the session is the process's, which serves the runs of a stream; each gets one of its own.
+        """
         self._spark, self._codes, self._hear, self._end_if_jvm_ended = spark, codes, hear, end_if_jvm_ended
-        self._group = group
+        self._group, self._statics = group, statics
 
     def run(self, specs: Sequence[ChunkSpec]) -> Iterator[tuple[ChunkSpec, Result]]:
         """Each run's result, as soon as it is known; an `error` in it is the sentence why there is no chunk."""
         if engine_of(self._codes, specs[0].engine) == PANDAS:
             yield from self._run_pandas(specs)
             return
+        if specs[0].items is not None and specs[0].items.state is not None:
+            raise JobFailed(
+                "the stream has `returns: dataset`, which is for pandas, and its code is written for Spark now; run "
+                "`dataflow apply`, or say `engine: pandas`"
+            )
         left = list(specs)
         if self._group is None and specs[0].destination.database is None:
             for spec, result in self._run_together(specs):
@@ -97,8 +107,10 @@ class Task:
         chunk = self._new_chunk(spec)
         # Temporary views and settings of one chunk are not the next one's.
         spark = self._spark
-        if self._group is None:
-            spark = spark.newSession() if spec.items is None else statics.session(spark, spec)
+        if self._statics is not None and spec.items is not None:
+            spark = self._statics.session(spark, spec)
+        elif self._statics is not None or self._group is None:
+            spark = spark.newSession()
         try:
             with self._surrounded(spark, spec):
                 if spec.items is not None:
@@ -112,7 +124,7 @@ class Task:
             self._end_if_jvm_ended(error, spec)
             if self._reads_again(spark, spec, error):
                 return self._run_alone(spec, batch)
-            if batch is None and chunk.batch is not None and self._set_aside(spark, spec, chunk.batch, error):
+            if batch is None and chunk.batch is not None and self._set_aside(spark, chunk, chunk.batch, error):
                 return self._run_alone(spec, chunk.batch)
             return self._failed(spark, chunk, error)
         return self._result(chunk)
@@ -126,8 +138,9 @@ class Task:
         )
         return True
 
-    def _set_aside(self, spark: SparkSession, spec: ChunkSpec, batch: Batch, error: BaseException) -> bool:
+    def _set_aside(self, spark: SparkSession, chunk: Chunk, batch: Batch, error: BaseException) -> bool:
         """Look for the items that the code fails on; True when the batch can be tried again without them."""
+        spec = chunk.spec
         if spec.items is None or not spec.items.set_aside or isinstance(error, JobFailed):
             return False  # what a JobFailed says is of the destination, a check or the code itself
         files = [code.path for code in self._codes]
@@ -136,13 +149,13 @@ class Task:
             quiet = new_steps([(code.name, code.digest) for code in self._codes])
             try:
                 transformations = load_anew(self._codes, quiet)
-                df = apply(transformations, statics.sources(spark, spec), quiet, stream=batch.frame(spark, items))
+                df = apply(transformations, chunk.read_sources(spark), quiet, stream=batch.frame(spark, items))
                 df.write.format("noop").mode("overwrite").save()
             except Exception as failed:
                 self._end_if_jvm_ended(failed, spec)
                 raise
 
-        with self._surrounded(spark, spec), statics.others_cleared(spark):
+        with self._surrounded(spark, spec), self._cleared(spark):
             failing = find_failing(batch.left, run, lambda failed: explain(failed, home=spec.home, files=files))
         if failing is None:
             return False
@@ -162,7 +175,7 @@ class Task:
             return
         transformations = load_anew(self._codes, chunk.steps)
         audit = Audit(spec.checks, dataid=spec.dataid, schema=spec.destination.schema, place=spec.destination)
-        with _sql_reads(reads_tables), self._cleared(spark, spec):
+        with _sql_reads(reads_tables), self._cleared(spark):
             sources = chunk.read_sources(spark)
             df = apply(transformations, sources, chunk.steps, profile=spec.profile, stream=chunk.stream(spark))
             self._refuse_names(spark)
@@ -202,7 +215,7 @@ class Task:
     def _produce_rows(self, spark: SparkSession, chunk: Chunk) -> None:
         from opendataflow.spark.table_chunks import produce_rows
 
-        with self._cleared(spark, chunk.spec):
+        with self._cleared(spark):
             produce_rows(
                 spark, chunk, self._codes, say=self._say(chunk.spec), plan=_plan,
                 applied=lambda: self._refuse_names(spark),
@@ -212,12 +225,14 @@ class Task:
         if self._group is not None:
             refuse_names_left(spark)
 
-    def _cleared(self, spark: SparkSession, spec: ChunkSpec) -> contextlib.AbstractContextManager[None]:
+    def _cleared(self, spark: SparkSession) -> contextlib.AbstractContextManager[None]:
+        if self._statics is not None:
+            return self._statics.others_cleared(spark)
         if self._group is not None:  # the keeper clears what a run cached
             return contextlib.nullcontext()
         from opendataflow.spark.leftovers import cache_cleared
 
-        return cache_cleared(spark) if spec.items is None else statics.others_cleared(spark)
+        return cache_cleared(spark)
 
     def _say(self, spec: ChunkSpec) -> Callable[[str], None]:
         return lambda text: self._hear(spec, progress=text)
@@ -267,7 +282,7 @@ class Task:
         spark = self._spark.newSession()
         together = Together(spark, specs, self._codes)
         try:
-            with self._surrounded(spark, first), together.environment(), self._cleared(spark, first):
+            with self._surrounded(spark, first), together.environment(), self._cleared(spark):
                 written = together.write(chunk.steps)
         except BaseException as error:  # noqa: BLE001  whatever it was, alone it is told to its own run
             self._end_if_jvm_ended(error, first)
@@ -352,7 +367,7 @@ class Task:
         else:
             from opendataflow.spark.capture import kept_output
         steps = new_steps([(code.name, code.digest) for code in self._codes], changed, keep_output=kept_output)
-        return Chunk(spec=spec, steps=steps)
+        return Chunk(spec=spec, steps=steps, statics=self._statics)
 
     def _result(self, chunk: Chunk, error: str | None = None) -> Result:
         written = chunk.written

@@ -16,6 +16,7 @@ from opendataflow.project.shared_names import FILES, TABLES, VIEWS, RefusedCall,
 from opendataflow.spark.connect import is_connect
 
 RUN_OPTION = "dataflowRun"
+_refusing: set[Any] = set()  # kinds of sessions
 _CATALOG = "spark.sql.catalogImplementation"
 _FILE_FORMATS = ("avro", "binaryfile", "csv", "json", "orc", "parquet", "text", "xml")
 _ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
@@ -24,6 +25,9 @@ _ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
 def refuse_shared_state(spark: SparkSession, *, run: int) -> None:
     """From now on, in this process: such names raise RefusedCall, and reads from a server are this run's."""
     session: Any = type(spark)
+    if session in _refusing and not is_connect(spark):
+        return
+    _refusing.add(session)
     if is_connect(spark):
         from pyspark.sql.connect import catalog, dataframe, readwriter
         from pyspark.sql.connect.streaming.readwriter import DataStreamWriter

@@ -18,7 +18,9 @@ A place in a database has `"format": "sql"` and a `database`:
 A batch of a stream has `items`, the range of its log, and then its sources may be none:
 
     {"folder": "/project/.dataflow/streams/shop/leads", "start": 1000, "end": 1250, "set_aside": true,
-     "fields": [["email", "string", true], ["age", "int", false]]}
+     "fields": [["email", "string", true], ["age", "int", false]],
+     "state": {"from": "/data/leads_live/…/_runs/7/_state.parquet", "to": "/data/…/_runs/8/_state.parquet",
+               "max_bytes": 268435456}}
 
 It holds no secrets: passwords, and addresses that hold one, reach the child through its environment only.
 """
@@ -92,6 +94,8 @@ class ItemRange:
     end: int
     fields: tuple[Field, ...]
     set_aside: bool = True  # items that the code fails on are left out and told; else the run fails
+    # Of a stream whose code returns the whole dataset: where it is before the batch (None: nowhere yet) and after it.
+    state: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -175,9 +175,6 @@ class Statics:
                 spark.catalog.clearCache()
 
 
-statics = Statics()
-
-
 def _in_session(spark: SparkSession, frame: DataFrame) -> DataFrame:
     """The same rows for code that works in this session: it asks a DataFrame for its session, and names views there."""
     jvm: Any = spark._jvm

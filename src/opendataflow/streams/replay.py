@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opendataflow.domain.job import Job, JobStatus
-from opendataflow.domain.streams import batch_range, event_id, get_settings
+from opendataflow.domain.streams import DATASET, batch_range, event_id, get_settings
 from opendataflow.errors import UsageError
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.records.streams import (
@@ -14,6 +14,7 @@ from opendataflow.store.records.streams import (
     STOPPED,
     FailedItem,
     batches_since,
+    begin_anew,
     committed_end,
     get_stream,
     list_failed,
@@ -22,6 +23,9 @@ from opendataflow.store.records.streams import (
     report,
     resubmit_since,
 )
+
+if TYPE_CHECKING:
+    from opendataflow.intake.reader import IntakeReader
 
 AT_ONCE = 1_000
 
@@ -66,6 +70,8 @@ def replay_since(store: LoopStore, job: Job, folder: str, moment: float, *, dry_
     from opendataflow.intake.reader import IntakeReader
 
     reader = IntakeReader(folder)
+    if get_settings(job).returns == DATASET:
+        return _build_anew(store, job, reader, dry_run=dry_run)
     offset, first = reader.offset_since(moment), reader.first_offset()
     batches = batches_since(store, job, offset)
     if batches:
@@ -76,6 +82,22 @@ def replay_since(store: LoopStore, job: Job, folder: str, moment: float, *, dry_
                 f"{max(first, start)}: `dataflow clean` removed the rest after `retention`; give a later time"
             )
     return resubmit_since(store, job, offset, dry_run=dry_run)
+
+
+def _build_anew(store: LoopStore, job: Job, reader: "IntakeReader", *, dry_run: bool) -> list[dict[str, Any]]:
+    """Have the whole dataset made from its first item again: each item changes what the next one finds."""
+    first, end = reader.first_offset(), reader.durable_end()
+    if first > 0:
+        raise UsageError(
+            f"{job.jobid} returns the whole dataset, which is built from its first item, and the log begins with item "
+            f"{first}: the rest is gone after `retention`. Begin with a first source that holds what they made"
+        )
+    if committed_end(store, job) == 0:
+        return []
+    if not dry_run:
+        begin_anew(store, job)
+    whole = {"project": job.project, "jobid": job.jobid, "dataid": f"items 0 to {end - 1}"}
+    return [{**whole, "before": "COMPLETE", "status": "PENDING", "again": False, "cascade": False, "if_changed": False}]
 
 
 def resume_stream(store: LoopStore, job: Job) -> Iterator[str]:

@@ -1,11 +1,11 @@
-"""A stream while it runs: the query proposes ranges of items, the store decides, and each is a run like any other.
+"""A stream while it runs: the next range of its log is a dataid, claimed, produced and published as any other.
 
-    with StreamRunner(session, cwd=…) as stream:
+    with StreamRunner(session) as stream:
         for outcome in stream.run(drain=False): …
 
-What is published is what the store says, never what Spark remembers. So every range begins where the last COMPLETE one
-ends, and a range that was ever claimed keeps its boundaries until it is COMPLETE: a database that has its rows already
-knows them by this name. Whatever dies, the next runner asks the store, does what was begun, and goes on.
+What is published is what the store says. So every range begins where the last COMPLETE one ends, and a range that was
+ever claimed keeps its boundaries until it is COMPLETE: a database that has its rows already knows them by this name.
+Whatever dies, the next runner asks the store, does what was begun, and goes on.
 """
 
 import contextlib
@@ -17,28 +17,37 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple, TypeVar
 
+from opendataflow import faults
 from opendataflow.domain.job import Job
 from opendataflow.domain.runs.questions import Items
-from opendataflow.domain.streams import FOLDER, batch_id, batch_range, get_settings
+from opendataflow.domain.streams import DATASET, INTAKE, batch_id, batch_range, get_settings
 from opendataflow.errors import Refused, StoreUnavailable, UsageError
 from opendataflow.execution.session import Session
 from opendataflow.execution.work import Outcome, Taken
 from opendataflow.intake.entry import moment
 from opendataflow.intake.reader import IntakeReader
+from opendataflow.intake.refusals import ItemsGone, LogDamaged
+from opendataflow.intake.wakeup import Wakeup
 from opendataflow.private_files import FILE, make_folder
 from opendataflow.project.address import stream_folder
 from opendataflow.store.records import streams
-from opendataflow.streams.query import QueryOnTheChild, StreamFailed
+from opendataflow.streams.child import StreamChild
 from opendataflow.streams.seal import Sealer
-from opendataflow.streams.work import BatchWork, OnTheChild
+from opendataflow.streams.versions import Versions
+from opendataflow.streams.work import BatchWork
 
 REPORT_SECONDS = 5.0
+LOOK_AT_LOG_SECONDS = 0.05  # between two looks at a log that another machine may write to
 ASK_AGAIN_SECONDS = 0.25  # while a batch may not be claimed: a pause, a static source that is made again
 SEAL_SECONDS = 5.0
 LOOK_SECONDS = 1.0  # between two looks for batches that are to be made again
 REFRESH_SECONDS = 1.0  # between two looks at static sources
 RETRY_SECONDS = 60.0  # a drain waits for an attempt that is due within that time
 T = TypeVar("T")
+
+
+class StreamFailed(Exception):
+    """The stream cannot go on; the message is the reason."""
 
 
 class _Blocked(Exception):
@@ -53,19 +62,19 @@ class _Waits(NamedTuple):
     ends_drain: bool
 
 
-def run_stream(session: Session, *, cwd: str, drain: bool = False, wait_seconds: float = 0.0) -> Iterator[Outcome]:
+def run_stream(session: Session, *, drain: bool = False, wait_seconds: float = 0.0) -> Iterator[Outcome]:
     """Process what comes until told to stop; with `drain`, until all that was accepted is published.
 
     A drain then stays for so many seconds more, in case there is something new.
     """
-    with StreamRunner(session, cwd=cwd) as stream, stream.fed():
+    with StreamRunner(session) as stream, stream.fed():
         yield from stream.run(drain=drain, wait_seconds=wait_seconds)
 
 
 class StreamRunner:
-    """One stream on the runner's child, which stays."""
+    """One stream, on a child that stays from batch to batch."""
 
-    def __init__(self, session: Session, *, cwd: str) -> None:
+    def __init__(self, session: Session) -> None:
         self._session, self._job, self._store = session, session.job, session.store
         self._runner, self._signals, self._settings = session.runner, session.signals, get_settings(session.job)
         self.folder = os.path.abspath(stream_folder(session.address, self._job.project, self._job.jobid))
@@ -74,12 +83,14 @@ class StreamRunner:
             self._job, session.address.work, self.folder, store=self._store, say=session.say,
             secrets=tuple(session.passwords.values()),
         )  # fmt: skip
-        self._query = QueryOnTheChild(session, self.folder, self._batches.argv, cwd=cwd)
-        self._child = OnTheChild(session, cwd, self._query.hear)
-        self._sealer = Sealer(self._child)
+        self._work = self._batches.work()
+        self._wakeup = Wakeup(self.folder)
+        self._child = StreamChild(session)
+        self._returns_all = self._settings.returns == DATASET
+        self._sealer: Sealer | Versions = Versions(session) if self._returns_all else Sealer(self._child)
         self._is_drain, self._until = False, float("inf")
         self._reported_at = self._sealed_at = float("-inf")
-        self._look_at = self._refresh_at = 0.0
+        self._look_at = self._refresh_at = self._not_before = 0.0
         self._lock = -1
         self._has_more: Callable[[], bool] = lambda: False  # than the log holds
         self._known_end = streams.committed_end(self._store, self._job)
@@ -101,16 +112,17 @@ class StreamRunner:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._query.close()
+        self._child.close()
+        self._wakeup.close()
         os.close(self._lock)
 
     @contextlib.contextmanager
     def fed(self) -> Iterator[None]:
-        """While it is open, files of a watched folder are taken into the log."""
-        if self._settings.origin != FOLDER:
+        """While it is open, files of a watched folder and records of a topic are taken into the log."""
+        if self._settings.origin == INTAKE:
             yield
             return
-        from opendataflow.streams.watch_folder import Feeding
+        from opendataflow.streams.feeding import Feeding
 
         with Feeding(self._job, self.folder, committed=lambda: self._known_end, say=self._session.say) as feed:
             self._has_more = lambda: not feed.is_settled
@@ -119,12 +131,12 @@ class StreamRunner:
     # The loop -------------------------------------------------------------------------------------------------------
     def run(self, *, drain: bool, wait_seconds: float = 0.0) -> Iterator[Outcome]:
         """An outcome for each batch and each sealed slot, until it is stopped, drained or FAILED."""
+        self._child.prepare()
         self._patiently(self._session.tidy)
         self._is_drain, self._until = drain, time.monotonic() + wait_seconds
         self._report(streams.RUNNING)
         waiting = max(self._log.durable_end() - self._known_end, 0)
-        takes = "; Spark takes some seconds to start" if waiting else ""
-        self._session.say(f"{self._job.jobid}: from item {self._known_end} on, {waiting} wait{takes}")
+        self._session.say(f"{self._job.jobid}: from item {self._known_end} on, {waiting} wait")
         state, reason = streams.STOPPED, ""
         try:
             yield from self._run()
@@ -153,22 +165,22 @@ class StreamRunner:
                 self._tell_how_it_stands()
             except StoreUnavailable as error:
                 self._session.say(f"{self._job.jobid}: {error}; it is tried again")
-                self._query.wait(1.0)
+                self._child.wait(1.0)
+            except (ItemsGone, LogDamaged) as error:
+                raise StreamFailed(str(error)) from error
 
     def _turn(self) -> Generator[Outcome, None, bool]:
         """The next thing to do; True when a drain has nothing more to do."""
         yield from self._finish_what_was_begun()
         if self._is_over():
             return False
-        if self._query.proposed is not None:
-            yield from self._answer()
+        if (yield from self._next_range()):
             return False
         if self._is_drain and self._is_drained():
             yield from self._seal(at_once=True)
             return True
         yield from self._seal()
-        self._query.keep(self._committed)
-        self._query.wait(ASK_AGAIN_SECONDS if self._is_drain else 1.0)
+        self._wait_for_items()
         return False
 
     def _is_drained(self) -> bool:
@@ -177,34 +189,39 @@ class StreamRunner:
         return self._committed() >= self._log.durable_end()
 
     def _is_over(self) -> bool:
-        if self._runner.guard.is_gone:
-            raise StreamFailed("somebody killed the guard of its Spark child")
-        if self._query.final:
-            raise StreamFailed(self._query.final)
         return self._signals.asked is not None or self._session.is_left()
 
-    # A proposal -----------------------------------------------------------------------------------------------------
-    def _answer(self) -> Iterator[Outcome]:
-        """Have the proposed range published, and let the query go on; or have it begin where the store is."""
-        if self._query.proposed is None:
-            return
-        if not self._query.has_child:  # it died after it had proposed it
-            self._query.proposed = None
-            return
-        start, end = self._query.proposed
-        committed = self._committed()
-        if end <= committed:
-            self._query.go(start, end)  # done by another, or before a checkpoint that somebody put back
-        elif start != committed or end > self._log.durable_end():
-            self._query.begin_again(committed)
-        else:
-            dataid = self._expect(start, end)
-            if dataid is None:
-                self._query.wait(ASK_AGAIN_SECONDS)  # another runner has it
-                return
-            yield from self._until_complete(dataid)
-            if self._query.proposed == (start, end) and self._committed() >= end:
-                self._query.go(start, end)
+    def _wait_for_items(self) -> None:
+        """Until there are some that may be taken now, a second has passed, or something else happens."""
+        give_up = time.monotonic() + (ASK_AGAIN_SECONDS if self._is_drain else 1.0)
+        while (now := time.monotonic()) < give_up and self._signals.asked is None:
+            if self._log.durable_end() > self._known_end:
+                if now >= self._not_before:
+                    return
+                self._child.wait(min(self._not_before, give_up) - now)
+            else:
+                self._child.wait(min(LOOK_AT_LOG_SECONDS, give_up - now), self._wakeup.fds)
+                self._wakeup.drain()
+
+    # The next range -------------------------------------------------------------------------------------------------
+    def _next_range(self) -> Generator[Outcome, None, bool]:
+        """Have the next range of the log published; False when there is none yet."""
+        now = time.monotonic()
+        if now < self._not_before:
+            return False
+        start = self._committed()
+        end = self._log.boundary(start, self._settings.max_batch, self._settings.seal)
+        if end == start:
+            return False
+        self._not_before = now + self._settings.every_seconds
+        dataid = self._expect(start, end)
+        if dataid is None:
+            self._child.wait(ASK_AGAIN_SECONDS)  # another runner has it
+            self._look_at = 0.0
+            return True
+        faults.point(faults.STREAM_EXPECTED)
+        yield from self._until_complete(dataid)
+        return True
 
     def _expect(self, start: int, end: int) -> str | None:
         """The row of the range, so that it can be claimed; None when another runner has begun with one like it."""
@@ -212,11 +229,15 @@ class StreamRunner:
         at = moment(accepted if accepted is not None else time.time())
         slot = self._sealer.slot_for(at)
         try:
-            dataid = self._patiently(lambda: streams.expect_batch(self._store, self._job, start, end, at=at, slot=slot))
+            dataid = self._patiently(lambda: self._expect_range(start, end, at, slot))
         except (Refused, UsageError):
             return None
         self._batches.never_run = {dataid}
         return dataid
+
+    def _expect_range(self, start: int, end: int, at: str, slot: str) -> str:
+        follows = self._returns_all
+        return streams.expect_batch(self._store, self._job, start, end, at=at, slot=slot, follows=follows)
 
     # Runs -----------------------------------------------------------------------------------------------------------
     def _finish_what_was_begun(self) -> Iterator[Outcome]:
@@ -243,11 +264,12 @@ class StreamRunner:
         while not self._is_over():
             taken = self._take(dataid)
             if isinstance(taken, Taken):
-                outcome = self._child.run(self._job, self._batches.work(), taken)
+                outcome = self._child.run(self._job, self._work, taken)
                 self._look_at = 0.0 if outcome.status != "COMPLETE" else self._look_at
                 yield outcome
                 if outcome.status == "COMPLETE":
-                    self._query.starts = 0
+                    if self._returns_all:
+                        yield from self._seal(at_once=True)
                     return
                 continue
             if taken.status == "COMPLETE":
@@ -260,7 +282,7 @@ class StreamRunner:
                 told = waits.key
                 self._session.say(f"{self._job.jobid}/{dataid} {waits.why.message}")
             self._tell_how_it_stands(f"{dataid} {waits.why.message}")
-            self._query.wait(ASK_AGAIN_SECONDS)
+            self._child.wait(ASK_AGAIN_SECONDS)
 
     def _take(self, dataid: str) -> Taken | Outcome:
         self._patiently(self._session.tidy)

@@ -18,10 +18,12 @@ from opendataflow.domain.runs.run import Claim
 from opendataflow.domain.streams import batch_id, get_settings
 from opendataflow.domain.tables import find_table, table_location
 from opendataflow.errors import JobFailed, Refused
-from opendataflow.execution.guard import Ended, NotStarted
+from opendataflow.execution.log import RunLog
+from opendataflow.execution.pipeline import PROGRAM
 from opendataflow.execution.session import Session
-from opendataflow.execution.supervise import drain_wakeups, pump
+from opendataflow.execution.supervise import Stopped, supervise
 from opendataflow.execution.work import Locations, Outcome
+from opendataflow.execution.zygote import prepare
 from opendataflow.intake.files import read_parts
 from opendataflow.intake.log import IntakeLog
 from opendataflow.intake.reader import IntakeReader
@@ -33,6 +35,7 @@ from opendataflow.streams.work import BatchWork, failures_of
 
 MOST_SHOWN = 1_000  # rows of a dry run
 DRY = "dry run"
+_LEASE_SECONDS = 3600.0  # of nothing: nobody else can take it, and the guard wants one
 
 
 class Sample(NamedTuple):
@@ -42,16 +45,16 @@ class Sample(NamedTuple):
     shown: list[dict[str, Any]]
 
 
-def run_sample(session: Session, file: str, *, cwd: str, dry_run: bool) -> Sample:
+def run_sample(session: Session, file: str, *, dry_run: bool) -> Sample:
     """Process the file's items, and wait until that is done."""
     if dry_run:
-        return _DryRun(session, cwd=cwd).run(file)
+        return _DryRun(session).run(file)
     job, begun = session.job, time.monotonic()
     folder = os.path.abspath(stream_folder(session.address, job.project, job.jobid))
     start, end = _accept(folder, job, file, begin=committed_end(session.store, job))
     rows, last = 0, Outcome(0, "COMPLETE", job.jobid, None, "there are no items in it")
     try:
-        for outcome in run_stream(session, cwd=cwd, drain=True):
+        for outcome in run_stream(session, drain=True):
             last = outcome
     except Refused:  # another runner has the stream: it does it
         while committed_end(session.store, job) < end and session.signals.asked is None:
@@ -82,11 +85,10 @@ def _accept(folder: str, job: Job, file: str, *, begin: int = 0) -> tuple[int, i
 
 
 class _DryRun:
-    """The items of a file in one task of the child, which nobody claimed and nothing is published of."""
+    """The items of a file in a run that nobody claimed, and of which nothing is published."""
 
-    def __init__(self, session: Session, *, cwd: str) -> None:
-        self._session, self._job, self._cwd = session, session.job, cwd
-        self._guard, self._signals = session.runner.guard, session.signals
+    def __init__(self, session: Session) -> None:
+        self._session, self._job = session, session.job
 
     def run(self, file: str) -> Sample:
         begun = time.monotonic()
@@ -115,12 +117,30 @@ class _DryRun:
         task = os.path.join(folder, "task.json")
         with open(task, "w", encoding="utf-8") as file:
             json.dump({"specs": [spec], "results": [result]}, file)
-        env = session.runner.lasting_environment(self._job, session.passwords)
-        self._guard.start(work.argv(), env, self._cwd, float("inf"), stays=True)
-        self._guard.give(json.dumps({"task": task}))
-        self._wait(claim.runid)
-        with open(result, "rb") as file:
-            return dict(read_json(file.read()))
+        session.runner.fork_children(PROGRAM)
+        session.runner.take_forked_guard()
+        prepare(PROGRAM, self._job.definition.get("spark") or {})
+        log = RunLog(os.path.join(folder, "log"), session.runner.shown, secrets=tuple(session.passwords.values()))
+
+        def hear(message: dict[str, Any]) -> None:
+            if "progress" in message:
+                session.say(f"{self._job.jobid}: {message['progress']}")
+
+        env = {**session.runner.lasting_environment(self._job, session.passwords), **spec["environment"]}
+        ended = supervise(
+            session.runner.guard, [task], env=env, cwd=self._job.home, log=log, signals=session.signals,
+            lease_seconds=_LEASE_SECONDS, lease_from=time.monotonic(), renew=lambda: None,
+            timeout_seconds=self._job.timeout_seconds, hear=hear,
+        )  # fmt: skip
+        log.end()
+        log.close()
+        if isinstance(ended, Stopped):
+            raise JobFailed(f"stopped by signal {ended.signal}")
+        try:
+            with open(result, "rb") as written:
+                return dict(read_json(written.read()))
+        except FileNotFoundError:
+            raise JobFailed(f"the Spark child ended: {ended}") from None
 
     def _locations(self, claim: Claim, out: str) -> Locations:
         from opendataflow.store.published import find_chunk
@@ -140,27 +160,6 @@ class _DryRun:
                 table_location(dataset, FULL, root=root) if is_table else chunk.place(dataset, root=root)
             )
         return found
-
-    def _wait(self, runid: int) -> None:
-        poll = select.poll()
-        for fd in (self._guard.events_fd, self._guard.answers_fd, self._guard.out_fd, self._guard.err_fd):
-            poll.register(fd, select.POLLIN)
-        poll.register(self._signals.wake_fd, select.POLLIN)
-        while True:
-            poll.poll()
-            drain_wakeups(self._signals.wake_fd)
-            if self._signals.asked is not None:
-                raise JobFailed(f"stopped by signal {self._signals.asked}")
-            events = self._guard.events()
-            pump(self._guard, None)
-            for message in self._guard.messages():
-                if "text" in message:
-                    self._session.say(str(message["text"]).rstrip("\n"))
-                if message["run"] == runid and "code" in message:
-                    return
-            for event in events or ():
-                if isinstance(event, Ended | NotStarted):
-                    raise JobFailed(f"the Spark child ended: {event}")
 
 
 def _claim(job: Job, dataid: str) -> Claim:

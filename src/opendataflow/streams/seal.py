@@ -15,7 +15,8 @@ from opendataflow.domain.tables import table_location
 from opendataflow.execution.work import Outcome, Taken
 from opendataflow.intake.entry import moment
 from opendataflow.store.records import streams
-from opendataflow.streams.work import OnTheChild, SealWork
+from opendataflow.streams.child import StreamChild
+from opendataflow.streams.work import SealWork
 
 MARGIN_SECONDS = 5.0  # by which the clock of whoever accepts items may be behind ours
 
@@ -23,7 +24,7 @@ MARGIN_SECONDS = 5.0  # by which the clock of whoever accepts items may be behin
 class Sealer:
     """Seals the slots of one stream, on the child that runs it."""
 
-    def __init__(self, child: OnTheChild) -> None:
+    def __init__(self, child: StreamChild) -> None:
         self._child, session = child, child.session
         self._session, self._job, self._store = session, session.job, session.store
         self._settings = get_settings(session.job)

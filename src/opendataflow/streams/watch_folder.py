@@ -8,7 +8,6 @@ done is written down in `taken.ndjson` beside the log; rows that do not fit, wit
 import contextlib
 import hashlib
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -16,8 +15,8 @@ from typing import NamedTuple
 
 from opendataflow.domain.checks.check import printable
 from opendataflow.domain.job import Job
-from opendataflow.domain.streams import FOLDER, get_settings
-from opendataflow.errors import ConfigurationError, DataflowError, UsageError
+from opendataflow.domain.streams import get_settings
+from opendataflow.errors import UsageError
 from opendataflow.intake.files import Record, read_records
 from opendataflow.intake.log import IntakeLog
 from opendataflow.intake.refusals import LogFull
@@ -47,58 +46,6 @@ class Taken(NamedTuple):
     sha: str
     rows: int
     is_ended: bool  # its last line has a line break: what is added begins a new row
-
-
-def open_feed(job: Job, folder: str, *, begin: int, say: Callable[[str], None]) -> "FolderFeed | None":
-    """What feeds the stream from the folder that project.yml names; None where its callers or Spark do.
-
-    `folder` is the stream's own, `begin` the committed end. Raises ConfigurationError when the source cannot be read.
-    """
-    settings = get_settings(job)
-    if settings.origin != FOLDER:
-        return None
-    if "://" in job.root:
-        raise ConfigurationError(f"{job.jobid}: {job.root} is not on this machine, and only a local folder is watched")
-    return FolderFeed(job, folder, IntakeLog(folder, begin=begin), say=say)
-
-
-class Feeding:
-    """Feeds the stream in a thread of its own, while it is open; `committed` tells how far the stream is published."""
-
-    def __init__(
-        self, job: Job, folder: str, *, committed: Callable[[], int], say: Callable[[str], None],
-        every_seconds: float = LOOK_SECONDS,
-    ) -> None:  # fmt: skip
-        self._job, self._folder, self._committed, self._say = job, folder, committed, say
-        self._every_seconds = every_seconds
-        self._feed: FolderFeed | None = None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
-
-    def __enter__(self) -> "Feeding":
-        self._feed = open_feed(self._job, self._folder, begin=self._committed(), say=self._say)
-        if self._feed is not None:
-            self._thread.start()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._stop.set()
-        if self._feed is not None:
-            self._thread.join()
-            self._feed.close()
-
-    @property
-    def is_settled(self) -> bool:
-        return self._feed is None or self._feed.is_settled
-
-    def _run(self) -> None:
-        while self._feed is not None and not self._stop.is_set():
-            try:
-                self._feed.feed(committed=self._committed())
-            except (OSError, DataflowError) as error:  # it may come back
-                self._say(f"{self._job.jobid}: {self._feed.place} is not read: {error}; it is tried again")
-                self._stop.wait(FULL_SECONDS)
-            self._stop.wait(0.0 if self._feed.is_busy else self._every_seconds)
 
 
 class FolderFeed:

@@ -1,49 +1,48 @@
-"""What the Spark child is told of a stream: one batch of its items, or a slot that is sealed.
+"""What the child of a stream is told: one batch of its items, or a slot that is sealed.
 
 Both are chunks of a pipeline like any other; here is what they have beside it.
 """
 
+import functools
 import json
 import os
-import signal
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from opendataflow.domain.chunk import Manifest
+from opendataflow.domain.dataset import output_location
 from opendataflow.domain.job import Job
+from opendataflow.domain.partitions.scheme import FULL
 from opendataflow.domain.runs.run import Claim
-from opendataflow.domain.streams import FAIL, batch_range, get_settings
-from opendataflow.execution.pipeline import _Pipeline
-from opendataflow.execution.session import Session
-from opendataflow.execution.supervise import Stopped
-from opendataflow.execution.warm_runs import WarmRuns
-from opendataflow.execution.work import Locations, Outcome, Taken, Tasks, Work
+from opendataflow.domain.streams import DATASET, FAIL, batch_range, get_settings
+from opendataflow.execution.pipeline import PROGRAM, _Pipeline
+from opendataflow.execution.work import Locations, Work
 from opendataflow.intake.entry import moment
 from opendataflow.intake.reader import IntakeReader
 from opendataflow.store.claims import LoopStore
-from opendataflow.store.records.streams import Failure, set_aside
+from opendataflow.store.published import find_chunk
+from opendataflow.store.records.streams import Failure, find_complete, set_aside
+from opendataflow.store.registry import get_dataset
+
+STATE = "_state.parquet"  # in the folder of a batch: the whole dataset, as pandas had it
+STAYING_PROGRAM = "opendataflow.spark.stream_child"
 
 
-class OnTheChild(NamedTuple):
-    """Runs on the child that serves the stream, one at a time."""
-
-    session: Session
-    cwd: str
-    elsewhere: Callable[[dict[str, Any]], None]  # what the child says of no run
-
-    def run(self, job: Job, work: Work, taken: Taken) -> Outcome:
-        """The run, to its recorded end; handed back when somebody wants us to stop before it began."""
-        session, given = self.session, [[taken]]
-        # A new one each time: one that lost a lease takes nothing more.
-        warm = WarmRuns(session.runner, job, work, cwd=self.cwd, passwords=session.passwords, elsewhere=self.elsewhere)
-        for outcome in warm.run(lambda _limit, _anew: given.pop() if given else []):
-            return outcome
-        flight = session.runner.begin(job, taken, session.passwords)
-        number = session.signals.asked or signal.SIGTERM
-        return session.runner.conclude(job, work, flight, Stopped(number, had_started=False))
+def program_of(job: Job) -> str:
+    """What a child of the stream is: one that stays; with Spark Connect, which has no driver here, one for each run."""
+    settings: Any = job.definition.get("spark") or {}
+    return PROGRAM if str(settings.get("master") or "").startswith("sc://") else STAYING_PROGRAM
 
 
-class BatchWork(_Pipeline):
+class _OnTheChild(_Pipeline):
+    def work(self) -> Work:
+        """Runs of the stream's child, one at a time."""
+        work, program = self.alone(), program_of(self._job)
+        assert work.forked is not None  # noqa: S101  it always is
+        return work._replace(forked=work.forked._replace(program=program, stays=program == STAYING_PROGRAM))
+
+
+class BatchWork(_OnTheChild):
     """Batches of a stream. Their items are read from the log in `stream_folder`."""
 
     def __init__(
@@ -54,15 +53,41 @@ class BatchWork(_Pipeline):
         self._stream_folder, self._settings = stream_folder, get_settings(job)
         self.never_run: set[str] = set()  # batches of which no run can have set anything aside before
 
-    def work(self) -> Work:
-        return Work(self.argv, self.manifests, self.reason, self.published, self.tasks())
-
-    def tasks(self) -> Tasks:
-        return super().tasks()._replace(per_task=1)  # in the order of their items
-
     def _spec(self, claim: Claim, locations: Locations) -> dict[str, Any]:
         # Static sources are read anew when what the digest is of has changed.
-        return {**super()._spec(claim, locations), **self._before(claim), "items": self._items(claim)}
+        spec = {**super()._spec(claim, locations), **self._before(claim), "items": self._items(claim)}
+        if self._settings.returns != DATASET:
+            return spec
+        folder = str(locations[self._output.dataset[:2]])
+        file = self._file
+        place = {**spec["destination"], "single_file": file is not None}
+        place["location"] = folder if file is None else os.path.join(folder, file)
+        return self._with_state({**spec, "destination": place}, claim, os.path.join(folder, STATE))
+
+    def _with_state(self, spec: dict[str, Any], claim: Claim, to: str | None) -> dict[str, Any]:
+        """For code that returns the whole dataset: where that is before the batch, and where it is kept after it."""
+        before = self._find_state(batch_range(claim.dataid)[0])
+        state = {"from": before, "to": to, "max_bytes": self._settings.state_bytes}
+        # The first source is where the dataset begins, and nothing more.
+        sources = spec["sources"] if before is None else spec["sources"][1:]
+        return {**spec, "sources": sources, "items": {**spec["items"], "state": state}}
+
+    def _find_state(self, start: int) -> str | None:
+        """The dataset as it is before this item; None before the first one."""
+        if start == 0:
+            return None
+        before = find_complete(self._store, self._job, end=start)
+        dataset = self._output.dataset
+        chunk = find_chunk(self._store, dataset, before) if before is not None else None
+        folder = chunk.place(dataset, root=self._job.root) if chunk is not None else None
+        return os.path.join(folder or f"{dataset.datasetid} up to item {start - 1}", STATE)
+
+    @functools.cached_property
+    def _file(self) -> str | None:
+        """The name of the destination's file, where that is one file."""
+        dataset, root = get_dataset(self._store, self._settings.destination, project=self._job.project)
+        place = output_location("pipeline", dataset, FULL, root=root, runid=0)
+        return os.path.basename(str(place)) if dataset.is_one_file else None
 
     def _items(self, claim: Claim) -> dict[str, Any]:
         start, end = batch_range(claim.dataid)
@@ -92,7 +117,8 @@ class BatchWork(_Pipeline):
         self._writes_table = False
         spec = {**super()._spec(claim, locations), "items": self._items(claim), "earlier_rows": []}
         place = {**spec["destination"], "format": "parquet", "options": {}, "single_file": False}
-        return {**spec, "destination": place, "inputs_digest": "dry"}
+        spec = {**spec, "destination": place, "inputs_digest": "dry"}
+        return spec if self._settings.returns != DATASET else self._with_state(spec, claim, None)
 
 
 def failures_of(log: IntakeReader, aside: list[list[Any]]) -> list[Failure]:
@@ -104,16 +130,13 @@ def failures_of(log: IntakeReader, aside: list[list[Any]]) -> list[Failure]:
     return found
 
 
-class SealWork(_Pipeline):
+class SealWork(_OnTheChild):
     """The batches of a slot as one chunk, their rows in the order in which the items came."""
 
     def __init__(
         self, job: Job, work_folder: str, *, store: LoopStore, say: Callable[[str], None], secrets: tuple[str, ...]
     ) -> None:
         super().__init__(job, os.path.join(work_folder, "runs"), store, say, {}, secrets)
-
-    def work(self) -> Work:
-        return Work(self.argv, self.manifests, self.reason, self.published, self.tasks())
 
     def _spec(self, claim: Claim, locations: Locations) -> dict[str, Any]:
         spec = super()._spec(claim, locations)

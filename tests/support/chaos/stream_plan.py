@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 SERVER, DISK = "the server", "the disk"
 RUNNER, GUARD, CHILD, JVM, TREE = "the runner", "the guard", "the Spark child", "the JVM", "the runner with its guard"
-CHECKPOINT = "the checkpoint"
-QUERY = (RUNNER, GUARD, CHILD, JVM, TREE)
+KEEPER = "the keeper of Spark"
+QUERY = (RUNNER, GUARD, CHILD, JVM, KEEPER, TREE)
 
 # What a client does with a request, beside sending it until it is answered.
 HANGS_UP, AGAIN, GIVES_UP = "hangs up", "again", "gives up"
@@ -26,7 +26,6 @@ class StreamSize:
     items: int  # of all clients together
     server_kills: int
     query_kills: int
-    lost_checkpoints: int
     full_disks: int
     bad: int  # items on which the transformation fails
     most: dict[str, int]  # items of a request, by its form
@@ -36,11 +35,11 @@ class StreamSize:
 
 
 FULL_STREAM = StreamSize(
-    items=100_000, server_kills=5, query_kills=5, lost_checkpoints=3, full_disks=2, bad=16,
+    items=100_000, server_kills=5, query_kills=6, full_disks=2, bad=16,
     most={SINGLE: 1, ARRAY: 40, LINES: 100}, max_batch=1_000, backlog=8_000,
 )  # fmt: skip
 SMALL_STREAM = StreamSize(
-    items=2_000, server_kills=5, query_kills=1, lost_checkpoints=1, full_disks=0, bad=2,
+    items=2_000, server_kills=5, query_kills=1, full_disks=0, bad=2,
     most={SINGLE: 1, ARRAY: 12, LINES: 24}, max_batch=150, backlog=500,
 )  # fmt: skip
 
@@ -78,7 +77,6 @@ def draw_faults(size: StreamSize, seed: int) -> list[StreamFault]:
     found += [
         StreamFault(at, whom, rng.uniform(0.0, 0.6)) for whom, at in zip(killed, _spread(rng, len(killed)), strict=True)
     ]
-    found += [StreamFault(at, CHECKPOINT) for at in _spread(rng, size.lost_checkpoints)]
     found += [StreamFault(at, DISK, seconds=rng.uniform(0.5, 1.5)) for at in _spread(rng, size.full_disks)]
     return sorted(found)
 

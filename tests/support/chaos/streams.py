@@ -1,14 +1,13 @@
 """A storm over a stream: clients send, a server accepts, Spark publishes, and all of them are hit; then it is judged.
 
-The server is `dataflow serve`, the query `dataflow stream run` with a Spark of its own, a client a process that keeps a
-journal. With SQLite the destination is files, with PostgreSQL a table in a database beside the store.
+The server is `dataflow serve`, the runner `dataflow stream run` with the Spark of a keeper, a client a process that
+keeps a journal. With SQLite the destination is files, with PostgreSQL a table in a database beside the store.
 """
 
 import contextlib
 import dataclasses
 import json
 import os
-import shutil
 import signal
 import socket
 import time
@@ -26,9 +25,9 @@ from support.chaos.stores import Failing, Postgres, failing_store
 from support.chaos.storm import STEP_SECONDS, TOLD_SECONDS, Say
 from support.chaos.stream_clients import Clients
 from support.chaos.stream_judges import Logged, StreamFacts, judge_stream, read_sent, stream_recovery
-from support.chaos.stream_plan import CHECKPOINT, CHILD, DISK, GUARD, JVM, RUNNER, SERVER, TREE, StreamFault, StreamSize
+from support.chaos.stream_plan import CHILD, DISK, GUARD, JVM, KEEPER, RUNNER, SERVER, TREE, StreamFault, StreamSize
 from support.jobs import publishes
-from support.pipelines import find_child, find_jvm
+from support.pipelines import find_child, find_jvm, find_keeper
 from support.processes import is_alive, processes_with
 from support.projects import DATAFLOW, Project
 
@@ -183,9 +182,7 @@ class _StreamStorm:
 
     # Faults ---------------------------------------------------------------------------------------------------------
     def _happen(self, fault: StreamFault) -> None:
-        if fault.whom == CHECKPOINT:
-            self._lose_checkpoint(fault)
-        elif fault.whom == DISK:
+        if fault.whom == DISK:
             self._disk.fill()
             self._after(fault.seconds, self._make_room)
             self._say(f"the disk of the log is full for {fault.seconds:.1f} s")
@@ -196,15 +193,6 @@ class _StreamStorm:
         self._disk.empty()
         self._hits.append(StreamHit(DISK, (), time.time()))
 
-    def _lose_checkpoint(self, fault: StreamFault) -> None:
-        checkpoint = self._folder / "checkpoint"
-        if not checkpoint.exists():
-            self._after(0.1, lambda: self._happen(fault))  # the query is being begun
-            return
-        self._hits.append(StreamHit(CHECKPOINT, (), time.time()))
-        shutil.rmtree(checkpoint, ignore_errors=True)  # Spark writes to it meanwhile
-        self._say("the checkpoint is deleted")
-
     def _kill(self, fault: StreamFault) -> None:
         give_up = time.monotonic() + HIT_SECONDS
         while not (pids := self._targets(fault.whom)):
@@ -214,8 +202,8 @@ class _StreamStorm:
             self._tend_services()
             time.sleep(STEP_SECONDS)
         service = self._server if fault.whom == SERVER else self._runner
-        # Of the child and the JVM the runner makes new ones; without its guard it cannot go on.
-        service.is_hit = service.is_hit or fault.whom in (SERVER, RUNNER, GUARD, TREE)
+        # Of all others the runner makes new ones.
+        service.is_hit = service.is_hit or fault.whom in (SERVER, RUNNER, TREE)
         at = time.time()
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
@@ -235,8 +223,12 @@ class _StreamStorm:
         runner = self._runner.pid
         if runner is None or (child := find_child(runner)) is None or (jvm := find_jvm(runner)) is None:
             return ()
+        keeper = find_keeper(runner)
+        if keeper is None:
+            return ()
         guards = tuple(one for one in children_of(runner) if child in children_of(one))
-        return {RUNNER: (runner,), GUARD: guards, CHILD: (child,), JVM: (jvm,), TREE: (runner, *guards)}[whom]
+        ones = {RUNNER: runner, CHILD: child, JVM: jvm, KEEPER: keeper}
+        return (ones[whom],) if whom in ones else guards if whom == GUARD else (runner, *guards)
 
     # The end --------------------------------------------------------------------------------------------------------
     def _judge(self, took: float, *, is_done: bool) -> StreamReport:

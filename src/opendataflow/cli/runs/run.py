@@ -105,7 +105,7 @@ def run_job(
             raise UsageError(f"{job} is a stream; it takes all items in their order, without arguments or --dataid")
         from opendataflow.streams.run import run_stream
 
-        outcomes = run_stream(session, cwd=cwd, drain=drain, wait_seconds=wait)
+        outcomes = run_stream(session, drain=drain, wait_seconds=wait)
     else:
         at_once = session.job.definition.get("at_once") if session.job.kind == "pipeline" and drain else None
         if at_once is not None and int(str(at_once)) > 1:
@@ -161,7 +161,7 @@ def _run_sample(job: str, file: str, *, dry_run: bool, grace: float, as_json: bo
     from opendataflow.streams.sample import run_sample
 
     get_settings(session.job)
-    done = run_sample(session, file, cwd=os.getcwd(), dry_run=dry_run)
+    done = run_sample(session, file, dry_run=dry_run)
     _close(session)
     if as_json:
         fields = {**done.outcome._asdict(), "verdict": None, "rows": done.rows, "shown": done.shown}

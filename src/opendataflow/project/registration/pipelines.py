@@ -3,12 +3,16 @@
 A source `x` that nobody declares is sources/x.csv, a destination `y` is output/y.csv; both may be written with `.csv`.
 """
 
+import contextlib
 import json
+import os
 from typing import Any
 
 from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.registration import JobSpec, LinkSpec
+from opendataflow.domain.streams import DATASET
 from opendataflow.domain.tables import SQL, find_table
+from opendataflow.project.inspect_code import find_engine
 from opendataflow.project.problems import Problems
 from opendataflow.project.registration.links import get_clock, get_link, job_spec
 from opendataflow.project.registration.streams import stream_definition
@@ -94,8 +98,28 @@ def pipeline_job(
     with problems.kept():
         definition = _definition(entry, spark)
         if entry.stream is not None:
-            definition["stream"] = stream_definition(entry.stream, datasets[links[-1].datasetid])
+            made = datasets[links[-1].datasetid]
+            engine = entry.engine or _engine_of(source, entry)
+            try:
+                definition["stream"] = stream_definition(entry.stream, made, engine)
+            except ValueError as error:
+                raise source.error((*at, "stream"), str(error)) from None
+            if definition["stream"]["returns"] == DATASET and made.partitions is None:
+                datasets[made.datasetid] = made._replace(partitions='"none"')
         return job_spec(source, at, entry, entry.slug, "pipeline", None, definition, links)
+    return None
+
+
+def _engine_of(source: Source, entry: PipelineEntry) -> str | None:
+    """What the pipeline's transformations are written for, as far as their files are there."""
+    folder = os.path.join(os.path.dirname(source.file), "pipelines", entry.slug)
+    for name in entry.transformations:
+        with (
+            contextlib.suppress(OSError),
+            open(os.path.join(folder, f"{name}.py"), encoding="utf-8", errors="replace") as file,
+        ):
+            if (engine := find_engine(file.read())) is not None:
+                return engine
     return None
 
 

@@ -171,6 +171,8 @@ KEYS: dict[str, dict[str, str]] = {
         "backlog": "so many items may wait; beyond, callers are told to come again",
         "body": "the largest request: 64KB, 10MB",
         "on_error": "an item that a transformation fails on is set aside, or the stream fails",
+        "returns": "what run() returns: only the items to add, or the whole dataset with the item in it (pandas)",
+        "max_size": "with returns: dataset, the most that the dataset may grow to: 64MB, 1GB",
         "from": "where items come from: intake, {folder: incoming, format: csv} or {kafka: …}",
     },
     "FieldEntry": {"type": "like string, int, double, date or array<string>", "required": "whether it may be absent"},

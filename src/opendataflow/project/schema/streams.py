@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, field_validator, model_validator
 
+from opendataflow.domain.streams import STATE_BYTES
 from opendataflow.domain.types import OTHER, family, parts_of, plain_name
 from opendataflow.project.schema.values import Duration, Filled, Strict, check_line, seconds
 from opendataflow.project.source import suggestion
@@ -133,6 +134,8 @@ class StreamEntry(_Strict):
     backlog: int = Field(default=1_000_000, ge=1, le=1_000_000_000)
     body: Annotated[int, BeforeValidator(_size), Field(ge=1024, le=2**30)] = 10 * 2**20
     on_error: Literal["set_aside", "fail"] = "set_aside"
+    returns: Literal["items", "dataset"] | None = None
+    max_size: Annotated[int, BeforeValidator(_size), Field(ge=2**10, le=2**40)] = STATE_BYTES
     from_: Annotated[FromEntry | None, BeforeValidator(_from)] = Field(default=None, alias="from")
 
     @field_validator("schema_")
@@ -160,4 +163,5 @@ class StreamEntry(_Strict):
             "schema": [[name, field.type, field.required] for name, field in self.schema_.items()],
             "max_batch": self.max_batch, "seal": self.seal, "every": self.every, "retention": self.retention,
             "backlog": self.backlog, "body": self.body, "on_error": self.on_error, "from": self.source,
+            "max_size": self.max_size,
         }  # fmt: skip

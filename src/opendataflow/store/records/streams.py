@@ -25,6 +25,7 @@ MOST_BATCHES = 2_000  # that the rate looks at
 MOST_TEXT = 4_000  # of an error
 FORGOTTEN_AT_ONCE = 500
 ALL = 1_000_000_000
+KEPT_VERSIONS = 100
 
 
 class StreamRow(NamedTuple):
@@ -136,8 +137,23 @@ def is_token(row: StreamRow, token: str) -> bool:
 # Batches --------------------------------------------------------------------------------------------------------------
 def committed_end(store: LoopStore, job: Job) -> int:
     """The offset after the last item that is dealt with: the end of the highest COMPLETE batch."""
-    rows = store.read("highest_complete", _of(job), file=FILE)
+    return _end_of(store.read("highest_complete", _of(job), file=FILE))
+
+
+def _end_of(rows: Sequence[Row]) -> int:
     return batch_range(rows[0][0])[1] if rows else 0
+
+
+def find_complete(store: LoopStore, job: Job, *, end: int) -> str | None:
+    """The batch that is COMPLETE and ends before this offset."""
+    rows = store.read("complete_until", {**_of(job), "end": end}, file=FILE)
+    return str(rows[0][0]) if rows else None
+
+
+def find_newest(store: LoopStore, job: Job) -> str | None:
+    """The highest batch that is COMPLETE."""
+    rows = store.read("highest_complete", _of(job), file=FILE)
+    return str(rows[0][0]) if rows else None
 
 
 def find_begun(store: LoopStore, job: Job) -> tuple[int, int] | None:
@@ -171,8 +187,12 @@ def _open(store: LoopStore, job: Job) -> list[Row]:
     return store.read("open_batches", _of(job), file=FILE)
 
 
-def expect_batch(store: LoopStore, job: Job, start: int, end: int, *, at: str, slot: str) -> str:
+def expect_batch(
+    store: LoopStore, job: Job, start: int, end: int, *, at: str, slot: str, follows: bool = False
+) -> str:  # fmt: skip
     """Give the items from `start` up to `end` a row to be claimed, and return its dataid.
+
+    With `follows`, they must begin where the stream stands: Refused, if that has moved.
 
     Ranges that overlap it and were never claimed are forgotten. One that was claimed keeps its items: Refused, as a
     destination may have it already. UsageError when a part is published.
@@ -183,6 +203,8 @@ def expect_batch(store: LoopStore, job: Job, start: int, end: int, *, at: str, s
     def change() -> None:
         with store.transaction(file=FILE) as tx:
             tx.run("hold_stream", _of(job))
+            if follows and start != _end_of(tx.rows("highest_complete", _of(job))):
+                raise Refused(f"{job.jobid} does not stand at item {start} any more", exit_code=14)
             for other, status, runid, owner in tx.rows("overlapping", row):
                 _make_room(tx, job, dataid, other, status, runid, owner)
             tx.run("expect_batch", row)
@@ -279,6 +301,63 @@ def forget_batches(store: LoopStore, job: Job, *, before: str) -> int:
         store.again(functools.partial(_forget, store, of, found))
         forgotten += len(found)
     return forgotten
+
+
+def list_superseded(store: LoopStore, job: Job, *, keep: int) -> list[str]:
+    """Of a stream that returns a whole dataset: batches that are published, but for the highest ones."""
+    of = {**_of(job), "live": get_settings(job).live, "keep": keep, "limit": FORGOTTEN_AT_ONCE}
+    return [str(row[0]) for row in store.read("superseded_batches", of, file=FILE)]
+
+
+def forget_superseded(store: LoopStore, job: Job, dataids: list[str]) -> None:
+    """Forget these batches with their chunks: the versions after them hold what they held."""
+    of = {**_of(job), "live": get_settings(job).live}
+    store.again(functools.partial(_forget, store, of, dataids))
+
+
+def begin_anew(store: LoopStore, job: Job) -> None:
+    """Forget all batches: the stream stands before its first item. Refused while one of them is being made."""
+    of = {**_of(job), "live": get_settings(job).live}
+
+    def change() -> None:
+        with store.transaction(file=FILE) as tx:
+            tx.run("hold_stream", of)
+            if tx.rows("running_batches", of):
+                raise Refused(
+                    f"a batch of {job.jobid} is being made; `dataflow stream pause {job.jobid}`, and try again when it "
+                    "has ended",
+                    exit_code=CODES[Question.SAFE][1],
+                )
+            for name in ("drop_rows", "drop_chunks", "drop_batches"):
+                tx.run(name, of)
+
+    store.again(change)
+
+
+# Versions of a whole dataset ------------------------------------------------------------------------------------------
+class Contained(NamedTuple):
+    """What a version of a stream's destination contains."""
+
+    end: int  # the items before this offset
+    batch_runid: int  # the run that made it
+
+
+def put_version(store: LoopStore, job: Job, runid: int, contained: Contained) -> None:
+    """Note what the version contains that this run is about to publish; it counts once the version is there."""
+    row = {**_of(job), "runid": runid, "end": contained.end, "batch_runid": contained.batch_runid}
+
+    def change() -> None:
+        with store.transaction(file=FILE) as tx:
+            tx.run("put_version", row)
+            tx.run("drop_versions", {**_of(job), "keep": KEPT_VERSIONS})
+
+    store.again(change)
+
+
+def find_contained(store: LoopStore, job: Job, version: int) -> Contained | None:
+    """What this version contains; None for one that no stream made."""
+    rows = store.read("version_of", {**_of(job), "runid": version}, file=FILE)
+    return Contained(*rows[0]) if rows else None
 
 
 def _forget(store: LoopStore, of: Params, dataids: list[str]) -> None:

@@ -146,6 +146,46 @@ DELETE FROM job_status WHERE project = %(project)s AND jobid = %(jobid)s AND dat
 DELETE FROM datastatus
 WHERE project = %(project)s AND datasetid = %(live)s AND dataid = %(dataid)s AND locktype = 'OUT' AND status = 'READY'
 
+-- Versions of a whole dataset --------------------------------------------------------------------------------------
+-- name: complete_until
+SELECT b.dataid
+FROM stream_batch b JOIN job_status s ON s.project = b.project AND s.jobid = b.jobid AND s.dataid = b.dataid
+WHERE b.project = %(project)s AND b.jobid = %(jobid)s AND b.end_offset = %(end)s AND s.status = 'COMPLETE'
+
+-- name: running_batches
+SELECT dataid FROM job_status WHERE project = %(project)s AND jobid = %(jobid)s AND status = 'RUNNING'
+
+-- name: drop_rows
+DELETE FROM job_status WHERE project = %(project)s AND jobid = %(jobid)s AND status <> 'RUNNING'
+
+-- name: drop_chunks
+DELETE FROM datastatus WHERE project = %(project)s AND datasetid = %(live)s AND locktype = 'OUT'
+
+-- name: drop_batches
+DELETE FROM stream_batch WHERE project = %(project)s AND jobid = %(jobid)s
+
+-- name: superseded_batches
+SELECT s.dataid FROM job_status s
+WHERE s.project = %(project)s AND s.jobid = %(jobid)s AND s.status = 'COMPLETE'
+  AND NOT EXISTS (SELECT 1 FROM datastatus r WHERE r.project = s.project AND r.datasetid = %(live)s
+                                               AND r.dataid = s.dataid AND r.locktype = 'IN')
+ORDER BY s.dataid DESC LIMIT %(limit)s OFFSET %(keep)s
+
+-- name: put_version
+INSERT INTO stream_version (project, jobid, runid, end_offset, batch_runid)
+VALUES (%(project)s, %(jobid)s, %(runid)s, %(end)s, %(batch_runid)s)
+
+-- name: drop_versions
+DELETE FROM stream_version
+WHERE project = %(project)s AND jobid = %(jobid)s
+  AND runid < (SELECT min(runid) FROM (SELECT runid FROM stream_version
+                                       WHERE project = %(project)s AND jobid = %(jobid)s
+                                       ORDER BY runid DESC LIMIT %(keep)s) kept)
+
+-- name: version_of
+SELECT end_offset, batch_runid FROM stream_version
+WHERE project = %(project)s AND jobid = %(jobid)s AND runid = %(runid)s
+
 -- Items that were set aside -----------------------------------------------------------------------------------------
 -- name: clear_aside
 DELETE FROM stream_failed

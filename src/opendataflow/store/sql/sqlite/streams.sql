@@ -146,6 +146,46 @@ DELETE FROM job_status WHERE project = :project AND jobid = :jobid AND dataid = 
 DELETE FROM datastatus
 WHERE project = :project AND datasetid = :live AND dataid = :dataid AND locktype = 'OUT' AND status = 'READY'
 
+-- Versions of a whole dataset --------------------------------------------------------------------------------------
+-- name: complete_until
+SELECT b.dataid
+FROM stream_batch b JOIN job_status s ON s.project = b.project AND s.jobid = b.jobid AND s.dataid = b.dataid
+WHERE b.project = :project AND b.jobid = :jobid AND b.end_offset = :end AND s.status = 'COMPLETE'
+
+-- name: running_batches
+SELECT dataid FROM job_status WHERE project = :project AND jobid = :jobid AND status = 'RUNNING'
+
+-- name: drop_rows
+DELETE FROM job_status WHERE project = :project AND jobid = :jobid AND status <> 'RUNNING'
+
+-- name: drop_chunks
+DELETE FROM datastatus WHERE project = :project AND datasetid = :live AND locktype = 'OUT'
+
+-- name: drop_batches
+DELETE FROM stream_batch WHERE project = :project AND jobid = :jobid
+
+-- name: superseded_batches
+SELECT s.dataid FROM job_status s
+WHERE s.project = :project AND s.jobid = :jobid AND s.status = 'COMPLETE'
+  AND NOT EXISTS (SELECT 1 FROM datastatus r WHERE r.project = s.project AND r.datasetid = :live
+                                               AND r.dataid = s.dataid AND r.locktype = 'IN')
+ORDER BY s.dataid DESC LIMIT :limit OFFSET :keep
+
+-- name: put_version
+INSERT INTO stream_version (project, jobid, runid, end_offset, batch_runid)
+VALUES (:project, :jobid, :runid, :end, :batch_runid)
+
+-- name: drop_versions
+DELETE FROM stream_version
+WHERE project = :project AND jobid = :jobid
+  AND runid < (SELECT min(runid) FROM (SELECT runid FROM stream_version
+                                       WHERE project = :project AND jobid = :jobid
+                                       ORDER BY runid DESC LIMIT :keep) kept)
+
+-- name: version_of
+SELECT end_offset, batch_runid FROM stream_version
+WHERE project = :project AND jobid = :jobid AND runid = :runid
+
 -- Items that were set aside -----------------------------------------------------------------------------------------
 -- name: clear_aside
 DELETE FROM stream_failed
