@@ -8,6 +8,7 @@ DataflowError                     exit
  │   └─ NotReady (api)             10   nothing is published that could be read
  ├─ LeaseLost                       5   this run is no longer the owner; it changed nothing
  ├─ StoreUnavailable               75   the database cannot be reached, or stays busy
+ ├─ JobChanged                     75   a job was registered anew while its work was looked for
  └─ JobFailed                       1   the job ran and failed
 
 Every message says what is, and ends with the next step where there is one.
@@ -49,6 +50,12 @@ class LeaseLost(DataflowError):
 
 
 class StoreUnavailable(DataflowError):
+    exit_code = 75
+
+
+class JobChanged(DataflowError):
+    """What a dataid reads or writes is no longer what the job says that was read before: read the job again."""
+
     exit_code = 75
 
 

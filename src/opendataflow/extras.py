@@ -13,6 +13,7 @@ EXTRAS: dict[str, tuple[str, str]] = {  # module: the extra, and what needs it
     "psycopg": ("postgres", "a store in PostgreSQL needs it"),
     "adbc_driver_manager": ("spark", "SQL sources and destinations need it"),
     "adbc_driver_sqlite": ("spark", "tables of SQLite need it"),
+    "sqlglot": ("spark", "SQL of other databases needs it"),
     "adbc_driver_postgresql": ("postgres", "tables of PostgreSQL need it"),
     "adbc_driver_bigquery": ("bigquery", "tables of BigQuery need it"),
     "grpc": ("connect", "Spark Connect needs it"),

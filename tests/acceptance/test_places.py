@@ -224,3 +224,21 @@ def test_a_new_root_needs_move_and_move_waits_for_live_runs(shop: Shop) -> None:
     done = shop.dataflow("apply", "--move")
     assert done.returncode == 0, done.stderr
     assert shop.drain_one().startswith(f"{shop.folder}/data2/out/")
+
+
+# Its name -------------------------------------------------------------------------------------------------------------
+@pytest.mark.both_stores
+def test_a_changed_name_begins_no_second_project_by_itself(shop: Shop) -> None:
+    text = (shop.folder / "project.yml").read_text()
+    shop.write("project.yml", text.replace("name: Shop", "name: Store"))
+    for argv in (("apply",), ("apply", "--dry-run"), ("source", "bind", "src", "format=csv")):
+        done = shop.dataflow(*argv)
+        assert done.returncode == 2, (argv, done.stdout)
+        assert "this folder is project 'shop'" in done.stderr, argv
+    assert shop.sql("SELECT project FROM project") == [("shop",)]
+    assert shop.sql("SELECT DISTINCT project FROM dataset") == [("shop",)]
+    assert shop.dataflow("apply", "--new-project").returncode == 0
+    assert sorted(shop.sql("SELECT project FROM project")) == [("shop",), ("store",)]
+    assert shop.dataflow("apply").returncode == 0, "said once"
+    shop.write("project.yml", text)
+    assert shop.dataflow("apply").returncode == 0, "the first one is there, too"

@@ -292,6 +292,14 @@ def test_nested_parquet_types_are_compared_in_sparks_words(tmp_path: Path) -> No
     assert one(file, "schema", schema={"a": "struct<x: array<int>, y: decimal(10, 2)>"}).failed
 
 
+def test_a_decimal_that_is_declared_without_places_has_none(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    parquet.write_table(pa.table({"a": pa.array([12], pa.decimal128(12, 0))}), file)
+    assert one(file, "schema", schema={"a": "decimal(12)"}).ok
+    assert one(file, "schema", schema={"a": "numeric"}).failed, "that is decimal(10,0)"
+    assert one(write(tmp_path / "a.csv", [{"a": "12.5"}], "csv"), "schema", schema={"a": "decimal(12)"}).failed
+
+
 def test_a_csv_has_exactly_the_declared_columns(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text("a,extra\n1,2\n")

@@ -134,6 +134,14 @@ def test_a_type_that_no_item_can_have_is_refused() -> None:
             StreamSchema([Field("x", declared, True)])
 
 
+def test_a_decimal_without_places_takes_whole_numbers() -> None:
+    schema = StreamSchema([Field("a", "decimal(5)", True), Field("b", "decimal", True)])
+    (item,) = schema.typed(schema.parse(b'{"a": 12345, "b": 1234567890}').data)
+    assert item == {"a": decimal.Decimal(12345), "b": decimal.Decimal(1234567890)}
+    with pytest.raises(ItemsRefused):
+        schema.parse(b'{"a": 1.5, "b": 1}')
+
+
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),

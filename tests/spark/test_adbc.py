@@ -15,10 +15,11 @@ import psycopg
 import pytest
 
 from opendataflow.errors import ConfigurationError, JobFailed
-from opendataflow.spark.adbc import chunk_condition, connect, explain_failure, quoted, resolve
+from opendataflow.spark.adbc import chunk_condition, connect, explain_failure, is_lost, quoted, resolve
 from opendataflow.spark.spec import Database, Place
 from opendataflow.spark.sql_describe import describe
 from opendataflow.spark.sql_scan import read_rows
+from opendataflow.spark.sql_words import is_passing
 from support.postgres import Server
 from support.relay import relay
 
@@ -142,6 +143,34 @@ def test_each_failure_of_a_statement_is_one_sentence_with_the_next_step(
         told = explain_failure(failure.value, at)
         assert re.search(sentence, told), told
         assert SECRET not in told
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "Connection reset", "server closed the connection unexpectedly", "backendError", "too many clients",
+        "password authentication failed", "permission denied", 'role "x" does not exist', "connection timed out",
+        "cannot convert NaN", "invalid snapshot identifier", 'malformed array literal: "2 dimensions in a"',
+    ],
+)  # fmt: skip
+def test_what_stands_in_a_table_is_not_taken_for_what_the_server_says_of_itself(url: str, value: str) -> None:
+    """A run that takes a refused value for a lost connection publishes again for a minute, and then says so."""
+    own = database(url, table="events")
+    with connect(own) as connection, pytest.raises(connection.Error) as failure:
+        connection.execute(f"SELECT 'is: {value}'::date").fetchall()
+    assert failure.value.sqlstate == "22007"
+    assert not is_lost(failure.value)
+    assert not is_passing(failure.value)
+    assert "says: invalid input syntax for type date" in explain_failure(failure.value, own)
+
+
+def test_a_server_that_ends_a_session_is_lost_and_one_that_cancels_a_statement_is_not(url: str) -> None:
+    with connect(database(url)) as connection, pytest.raises(connection.Error) as failure:
+        connection.execute("SELECT pg_terminate_backend(pg_backend_pid())").fetchall()
+    assert (failure.value.sqlstate, is_lost(failure.value)) == ("57P01", True)
+    with connect(database(url)) as connection, pytest.raises(connection.Error) as failure:
+        connection.execute("SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(60)").fetchall()
+    assert (failure.value.sqlstate, is_lost(failure.value)) == ("57014", False)
 
 
 def test_a_connection_that_is_lost_before_the_first_row_is_made_again(

@@ -34,6 +34,7 @@ from opendataflow.spark.spec import ChunkSpec, Database, Place, chunk_spec
 from opendataflow.spark.sql_columns import unwritable
 from opendataflow.spark.sql_publish import Destination
 from opendataflow.spark.sql_target import STAGING
+from opendataflow.spark.types import data_type
 from support.bigquery import BigQuery, failure
 from support.object_store import BUCKET, object_store
 
@@ -401,7 +402,7 @@ def _type(text: str) -> DataType:
     ],
 )  # fmt: skip
 def test_each_type_has_one_of_bigquery_or_is_refused(spark: SparkSession, found: str, wanted: str | None) -> None:
-    assert bigquery_type(_type(found)) == wanted
+    assert bigquery_type(data_type(_type(found))) == wanted
     assert is_clustered(wanted) == (wanted is not None and "<" not in wanted and wanted not in ("FLOAT64", "BYTES"))
 
 
@@ -427,7 +428,7 @@ def test_each_type_has_one_of_bigquery_or_is_refused(spark: SparkSession, found:
 def test_a_column_that_is_there_takes_what_it_can_hold(
     spark: SparkSession, found: str, there: str, sql: str | None
 ) -> None:
-    assert fitted_bigquery(_type(found), there, "`c`") == sql
+    assert fitted_bigquery(data_type(_type(found)), there, "`c`") == sql
 
 
 def test_columns_that_bigquery_does_not_have_are_named(spark: SparkSession) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+from pyspark.errors.exceptions.connect import AnalysisException, PythonException, SparkConnectGrpcException
 from pyspark.sql import DataFrame, SparkSession
 
+from opendataflow.spark import connect
 from opendataflow.spark.explain import explain, late_place
 from opendataflow.spark.spark_errors import causes, message
 
@@ -140,3 +141,14 @@ def test_memory_that_runs_out_and_executors_that_are_lost_are_told_as_that() -> 
 def test_what_a_python_worker_raised_is_told_also_where_spark_connect_adds_a_state_below_it(tmp_path: Path) -> None:
     said = "Traceback (most recent call last):\n  File x\nModuleNotFoundError: No module named 'shop'\n SQLSTATE: 38000"
     assert explain(PySparkException(message=said), home=str(tmp_path)) == "ModuleNotFoundError: No module named 'shop'"
+
+
+def test_a_connect_server_is_lost_by_what_it_reports_and_not_by_what_a_function_raised() -> None:
+    words = "failed to connect to all addresses; StatusCode.UNAVAILABLE"
+    raised = PythonException(f"An exception was thrown from the Python worker.\nRuntimeError: {words}")
+    assert not connect.is_lost(raised), "the function called a server of its own"
+    refused = AnalysisException(words, errorClass="UNRESOLVED_COLUMN.WITHOUT_SUGGESTION", messageParameters={})
+    assert not connect.is_lost(refused)
+    assert connect.is_lost(SparkConnectGrpcException(words))
+    closed = SparkConnectGrpcException("x", errorClass="INVALID_HANDLE.SESSION_CLOSED", messageParameters={})
+    assert connect.is_lost(closed)

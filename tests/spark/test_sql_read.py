@@ -482,7 +482,7 @@ def test_bigquery_s_types_conditions_and_filters_are_written_as_it_wants_them() 
         "id": "bigint", "name": "string", "price": "decimal(38,9)", "exact": "decimal(38,18)", "at": "timestamp",
         "local": "timestamp", "day": "date", "raw": "binary", "hour": "string", "ok": "boolean",
         "tags": "array<string>",
-        "one": "struct<`a`: bigint, `b`: array<double>>",
+        "one": "struct<a:bigint,b:array<double>>",
     }  # fmt: skip
     assert columns[0].expression == "`id`"
     at = dt.datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -25,9 +25,10 @@ NOW = datetime.datetime(2025, 12, 1, tzinfo=datetime.UTC)
 TABLES = (
     "store", "project", "dataset", "job", "job_dataset", "job_input", "job_status", "datastatus", "data_manifest",
     "run", "history", "tally", "pipeline_run", "transformation", "data_check", "connection_limit", "limit_history",
-    "worker", "stream", "stream_batch", "stream_failed", "stream_version", "account", "web_session", "login_link",
-    "login_failure", "login_device", "api_token", "web_action", "git_project", "git_version", "git_task", "run_version",
-    "schedule", "source_binding", "source_test", "abort_request", "request", "alert_watch", "alert_pace",
+    "worker", "stream", "stream_batch", "stream_failed", "stream_topic_part", "stream_version", "account",
+    "web_session", "login_link", "login_failure", "login_device", "api_token", "web_action", "git_project",
+    "git_version", "git_task", "run_version", "schedule", "source_binding", "source_test", "abort_request", "request",
+    "alert_watch", "alert_pace",
     "alert_message", "alert",
 )  # fmt: skip
 

@@ -245,6 +245,13 @@ DATASETS = {
         "4: datasets.a.options.password: is a credential in plain text; give `password: enc:v1:…` beside `url`"),
     "a schema that is a list": (
         "datasets:\n  a: {schema: [b]}", "4: datasets.a.schema: should be a mapping like {key: value}, not a list"),
+    "a misspelt type inside of another": (
+        "datasets:\n  a:\n    schema:\n      b: array<struct<c:strng>>",
+        "6: datasets.a.schema.b: 'array<struct<c:strng>>' is not a type: it holds 'strng'; did you mean 'string'?"),
+    "a type that does not end": (
+        "datasets:\n  a:\n    schema:\n      b: array<int",
+        "6: datasets.a.schema.b: 'array<int' is not a type like decimal(10,2), array<string>, map<string,int> or "
+        "struct<street:string,number:int>"),
     "a misspelt type": (
         "datasets:\n  a:\n    schema:\n      b: strng",
         "6: datasets.a.schema.b: 'strng' is not a type like string, int, double, date or timestamp; "

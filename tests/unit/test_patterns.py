@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opendataflow.domain.checks.patterns import re2_pattern, why_refused
-from opendataflow.domain.types import family, moment, number
+from opendataflow.domain.types.spark import family
+from opendataflow.domain.types.values import moment, number
 from support.patterns import SHARED
 
 

@@ -4,28 +4,35 @@ A column comes as text (CSV), as what JSON knows (text, number, true and false) 
 ORC). Every function takes a whole Arrow array and works on it at once; only one that does not fit is looked at closer.
 """
 
-import re
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from opendataflow.domain.types import NUMBER, family, plain_name
+from opendataflow.domain.types.datatype import ARRAY, MAP, STRUCT, DataType
+from opendataflow.domain.types.spark import (
+    DECIMAL,
+    FROM_ARROW,
+    SIMPLE,
+    TIMESTAMP_NTZ,
+    as_compared,
+    family,
+    is_decimal,
+    spark_type,
+)
+from opendataflow.domain.types.values import NUMBER, OTHER, TEXT, VOID
 
-_ARROW = {
-    "string": pa.string(), "boolean": pa.bool_(), "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(),
-    "bigint": pa.int64(), "float": pa.float32(), "double": pa.float64(), "date": pa.date32(),
-    "timestamp": pa.timestamp("us"), "binary": pa.binary(),
-}  # fmt: skip
-_SPARK = {
-    pa.string(): "string", pa.large_string(): "string", pa.string_view(): "string", pa.bool_(): "boolean",
-    pa.int8(): "tinyint", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint",
-    pa.uint8(): "smallint", pa.uint16(): "int", pa.uint32(): "bigint", pa.uint64(): "decimal(20,0)",
-    pa.float16(): "float", pa.float32(): "float", pa.float64(): "double", pa.date32(): "date", pa.date64(): "date",
-    pa.binary(): "binary", pa.large_binary(): "binary", pa.null(): "void",
-}  # fmt: skip
-_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
-_NESTED = {"array<": "[", "struct<": "{", "map<": "{"}  # and how their JSON begins
+
+def _by_alias(name: str) -> Any:
+    unit, _, zone = name.partition(", tz=")
+    return pa.timestamp("us", tz=zone.removesuffix("]")) if zone else pa.type_for_alias(unit)
+
+
+_ARROW = {name: _by_alias(names.arrow) for name, names in SIMPLE.items()}
+_SPARK = {_by_alias(name): spark_type(type_) for name, type_ in FROM_ARROW.items()} | {
+    type_: DataType(name=name) for name, type_ in _ARROW.items()
+}
+_IN_JSON = {ARRAY: "[", STRUCT: "{", MAP: "{"}  # how a nested value begins there
 _ZONED = r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
 _PATTERNS = (
     (pa.types.is_integer, r"^[+-]?[0-9]+$"),
@@ -39,17 +46,63 @@ Typed = tuple[Any, Any]  # the values, null where they do not fit; and a mask of
 
 
 # Names ----------------------------------------------------------------------------------------------------------------
+def to_arrow(found: DataType) -> Any:
+    """The type as Spark itself has it in Arrow; None for maps, and for what is not known here."""
+    if found.name == DECIMAL:
+        return pa.decimal128(*found.parameters) if is_decimal(found) else None
+    if found.name not in (ARRAY, STRUCT):
+        return None if found.parameters else _ARROW.get(found.name)
+    inner = [to_arrow(type_) for type_ in found.inner]
+    if None in inner:
+        return None
+    if found.name == ARRAY:
+        return pa.list_(pa.field("element", inner[0]))
+    return pa.struct([pa.field(name, type_) for name, type_ in zip(found.fields, inner, strict=True)])
+
+
+def from_arrow(found: Any) -> DataType | None:
+    """An Arrow type as Spark reads it from a file; None for one that Spark has no like of, or not every version."""
+    if found in _SPARK:
+        return _SPARK[found]
+    if pa.types.is_timestamp(found):
+        return DataType(name=TIMESTAMP_NTZ if found.tz is None else "timestamp")
+    if pa.types.is_decimal(found):
+        return DataType(name=DECIMAL, parameters=(found.precision, found.scale))
+    if pa.types.is_dictionary(found):
+        return from_arrow(found.value_type)
+    if pa.types.is_fixed_size_binary(found):
+        return DataType(name="binary")
+    if pa.types.is_map(found):
+        return _nested(MAP, (found.key_type, found.item_type))
+    if pa.types.is_struct(found):
+        return _nested(STRUCT, tuple(field.type for field in found), tuple(field.name for field in found))
+    if pa.types.is_list(found) or pa.types.is_large_list(found) or pa.types.is_fixed_size_list(found):
+        return _nested(ARRAY, (found.value_type,))
+    return None
+
+
+def _nested(name: str, types: tuple[Any, ...], fields: tuple[str, ...] = ()) -> DataType | None:
+    inner = tuple(from_arrow(type_) for type_ in types)
+    known = tuple(type_ for type_ in inner if type_ is not None)
+    return DataType(name=name, inner=known, fields=fields) if len(known) == len(inner) else None
+
+
+def spark_name(found: Any) -> str:
+    """An Arrow type in Spark's words; in Arrow's where Spark has none. A time without zone is a timestamp, too."""
+    known = from_arrow(found)
+    return str(found) if known is None else str(as_compared(known))
+
+
 def arrow_type(declared: str) -> Any:
-    """The Arrow type of a declared one; None for nested ones and for those that are not known here."""
-    name = plain_name(declared)
-    found = _DECIMAL.fullmatch(name)
-    if found and 0 < int(found[1]) <= 38 and int(found[2]) <= int(found[1]):
-        return pa.decimal128(int(found[1]), int(found[2]))
-    return _ARROW.get(name)
+    """What values of a declared type are compared as; None for nested ones and for those that are not known here."""
+    found = as_compared(spark_type(declared))
+    if found.is_nested:
+        return None
+    return pa.timestamp("us") if found.name == "timestamp" else to_arrow(found)
 
 
 def is_known(declared: str) -> bool:
-    return arrow_type(declared) is not None or plain_name(declared).startswith(tuple(_NESTED))
+    return spark_type(declared).is_nested or arrow_type(declared) is not None
 
 
 def is_text_in_json(declared: str | None) -> bool:
@@ -58,28 +111,10 @@ def is_text_in_json(declared: str | None) -> bool:
     return found is None or not (_is_number(found) or pa.types.is_boolean(found))
 
 
-def spark_name(found: Any) -> str:
-    """An Arrow type in Spark's words, as Spark would read it from a file."""
-    if found in _SPARK:
-        return _SPARK[found]
-    if pa.types.is_timestamp(found):
-        return "timestamp"
-    if pa.types.is_decimal(found):
-        return f"decimal({found.precision},{found.scale})"
-    if pa.types.is_dictionary(found):
-        return spark_name(found.value_type)
-    if pa.types.is_map(found):
-        return f"map<{spark_name(found.key_type)},{spark_name(found.item_type)}>"
-    if pa.types.is_struct(found):
-        return f"struct<{','.join(f'{field.name}:{spark_name(field.type)}' for field in found)}>"
-    if pa.types.is_list(found) or pa.types.is_large_list(found) or pa.types.is_fixed_size_list(found):
-        return f"array<{spark_name(found.value_type)}>"
-    return str(found)
-
-
 def kind_of(found: Any) -> str:
     """How values of an Arrow type are compared; a column that is null throughout is compared as text."""
-    return family("string" if pa.types.is_null(found) else spark_name(found))
+    known = from_arrow(found)
+    return OTHER if known is None else TEXT if known.name == VOID else family(known)
 
 
 # Values ---------------------------------------------------------------------------------------------------------------
@@ -87,9 +122,9 @@ def typed(column: Any, declared: str | None) -> Typed:
     """The column as its declared type."""
     if declared is None or pa.types.is_null(column.type):
         return column, None
-    name, wanted = plain_name(declared), arrow_type(declared)
+    wanted = arrow_type(declared)
     if wanted is None:
-        begin = next((char for kind, char in _NESTED.items() if name.startswith(kind)), None)
+        begin = _IN_JSON.get(spark_type(declared).name)
         if begin is None or pa.types.is_nested(column.type):
             return column, None
         return (column, _not(pc.starts_with(column, begin) if _is_text(column.type) else pc.is_null(column)))

@@ -21,18 +21,8 @@ from opendataflow.domain.checks.check import (
 )
 from opendataflow.domain.checks.patterns import re2_pattern
 from opendataflow.domain.partitions.scheme import slot_of
-from opendataflow.domain.types import (
-    BOOLEAN,
-    DATE,
-    HAVE_TEXT,
-    INTEGER,
-    NUMERIC,
-    TEXT,
-    TIMESTAMP,
-    moment,
-    number,
-    plain_name,
-)
+from opendataflow.domain.types.spark import plain_name
+from opendataflow.domain.types.values import BOOLEAN, DATE, HAVE_TEXT, INTEGER, NUMERIC, TEXT, TIMESTAMP, moment, number
 
 
 class RowCount(Rule):

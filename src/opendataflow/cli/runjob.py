@@ -6,6 +6,10 @@ import sys
 from opendataflow.errors import DataflowError, UsageError, find_no_text
 from opendataflow.execution.guard import Guard, open_standard_streams
 
+TYPE_CHECKING = False  # without importing typing for it
+if TYPE_CHECKING:
+    from opendataflow.execution.work import Work
+
 HELP = """\
 usage: RunJob [--dataid D] [--wait S] [--drain] path/to/myETL.sh [args…]
 
@@ -136,7 +140,11 @@ def _run(argv: list[str]) -> int:
     jobid = os.path.splitext(os.path.basename(script))[0]
     address = get_address(os.getcwd(), os.path.dirname(script))
     session = Session(guard, signals, address, jobid, say=say)
-    work = script_work(session.job, script, args, store=session.store, say=say)
+
+    def make_work() -> "Work":
+        return script_work(session.job, script, args, store=session.store, say=say)
+
+    session.remake, work = make_work, make_work()
     cwd = os.getcwd()
     if drain:
         code = report(session.drain(work, wait_seconds=wait, cwd=cwd), say=say, drain=True)

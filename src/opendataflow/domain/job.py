@@ -72,6 +72,22 @@ class Job(_JobFields):
         """Inputs of which a dataid reads other dataids: by offset, window, rollup or all."""
         return tuple(link for link in self.inputs if link.map not in ("same", "full"))
 
+    def fits(self, candidate: "Candidate") -> bool:
+        """True when the dataid was read with the inputs and outputs of this very definition, not of a newer one."""
+        inputs = {chunk.key[:2] for chunk in candidate.inputs}
+        if not inputs <= self.datasets_read.keys() or not self._plain_inputs <= inputs:
+            return False
+        return {output.key[:2] for output in candidate.outputs} == self._written
+
+    @cached_property
+    def _plain_inputs(self) -> frozenset[tuple[str, str]]:
+        """Those of which each dataid has a chunk, known or not."""
+        return frozenset(link.dataset[:2] for link in self.inputs if link.map in ("same", "full"))
+
+    @cached_property
+    def _written(self) -> frozenset[tuple[str, str]]:
+        return frozenset(link.dataset[:2] for link in self.outputs)
+
     @cached_property
     def datasets_read(self) -> dict[tuple[str, str], Dataset]:
         """By project and name."""

@@ -29,6 +29,14 @@ class Field(NamedTuple):
     required: bool
 
 
+class TopicPart(NamedTuple):
+    """Of a partition of a topic, the offsets from `start` up to but without `end`."""
+
+    partition: int
+    start: int
+    end: int
+
+
 class Settings(NamedTuple):
     """What project.yml says of a stream."""
 

@@ -8,13 +8,18 @@ from opendataflow.domain.job import Candidate, Job
 from opendataflow.domain.partitions.scheme import why_no_dataid
 from opendataflow.domain.runs.questions import CODES, Items, Question, Sight, Verdict, ask
 from opendataflow.domain.tables import Table, find_table, sqlite_file, table_location
-from opendataflow.errors import Refused
+from opendataflow.errors import JobChanged, Refused
 from opendataflow.execution.root_marker import why_wrong_root
 
 
 def prepare(job: Job, candidate: Candidate, items: Items | None = None) -> Verdict:
-    """The five answers for this dataid as things are now. Reads files, changes nothing."""
+    """The five answers for this dataid as things are now. Reads files, changes nothing.
+
+    Raises JobChanged when the dataid was read with a newer definition of the job: nothing is claimed with an old one.
+    """
     datasets = job.datasets_read
+    if not job.fits(candidate):
+        raise JobChanged(f"job {job.jobid} was registered anew while its work was looked for; try again")
     if foreign := why_foreign(job, candidate):  # nothing is looked at
         sights: tuple[Sight, ...] = (Sight(None),) * len(candidate.inputs)
         places: tuple[Sight, ...] = (Sight(None),) * len(job.outputs)

@@ -12,7 +12,7 @@ from opendataflow.domain.dataset import output_location, path_segment
 from opendataflow.domain.job import Candidate, Job
 from opendataflow.domain.runs.questions import Items, Question, Verdict
 from opendataflow.domain.runs.run import Finished, Owner, Result
-from opendataflow.errors import ConfigurationError, LeaseLost, StoreUnavailable
+from opendataflow.errors import ConfigurationError, JobChanged, LeaseLost, StoreUnavailable
 from opendataflow.execution.aborts import Aborts
 from opendataflow.execution.deployed_version import keep_commit
 from opendataflow.execution.environment import child_environment, common_environment, dataids_of, guard_environment
@@ -226,7 +226,11 @@ class Runner:
         if not self._ahead:
             return None
         candidate = self._ahead.pop(0)
-        verdict = prepare(job, candidate)
+        try:
+            verdict = prepare(job, candidate)
+        except JobChanged:  # the closer look says so
+            self._ahead = []
+            return None
         return Next(job, candidate, verdict, self.owner) if verdict.yes else None
 
     def _elsewhere(self, job: Job, dataid: str | None, collisions: int) -> tuple[Candidate, Verdict] | Outcome:

@@ -8,7 +8,7 @@ from typing import Any
 
 from opendataflow.arrivals.due import make_due
 from opendataflow.domain.job import Job
-from opendataflow.errors import ConfigurationError, UsageError
+from opendataflow.errors import ConfigurationError, JobChanged, UsageError
 from opendataflow.execution.deployed_version import is_left
 from opendataflow.execution.environment import find_passwords
 from opendataflow.execution.guard import Guard
@@ -48,6 +48,8 @@ class Session:
         self.address, self.say, self.signals = address, say, signals
         self._tidied_at = self._looked_at = float("-inf")
         self._is_left = False
+        self.remake: Callable[[], Work] | None = None  # of the definition in `job`
+        self._new_work: Work | None = None  # the one that was made since, where the definition has changed
         self.passwords = find_passwords(link.dataset for link in self.job.links)
 
     def tidy(self) -> None:
@@ -78,6 +80,7 @@ class Session:
 
     def get_work(self, args: list[str], *, asked: dict[str, Any] | None = None) -> Work:
         """What a run of the job does: its script with these arguments, or its pipeline, in the way that was asked."""
+        self.remake = lambda: self.get_work(args, asked=asked)
         if self.job.kind == "pipeline":
             if args:
                 raise UsageError(f"{self.job.jobid} is a pipeline and takes no arguments")
@@ -120,7 +123,12 @@ class Session:
         pause = 0.1
         while True:
             self.tidy()
-            taken = self.runner.take_one(self.job, dataid)
+            try:
+                taken = self.runner.take_one(self.job, dataid)
+            except JobChanged:
+                self._take_new_definition()
+                continue
+            work = self._new_work or work
             outcome = taken if isinstance(taken, Outcome) else self.run_claimed(work, taken, cwd=cwd, go_on=go_on)
             if outcome.runid is not None and outcome.runid % FOLD_EVERY == 0:
                 self._fold()
@@ -134,6 +142,13 @@ class Session:
                 return outcome
             select.select([self.signals.wake_fd], [], [], pause)  # a signal ends the pause
             pause = min(pause * 1.5, 2.0)
+
+    def _take_new_definition(self) -> None:
+        """The job was registered anew: what is claimed from now on is run as it is now."""
+        self.job = self.store.get_job(self.job.jobid, project=self.job.project)
+        self.passwords = find_passwords(link.dataset for link in self.job.links)
+        if self.remake is not None:
+            self._new_work = self.remake()
 
     def run_claimed(self, work: Work, taken: Taken, *, cwd: str, go_on: bool = False) -> Outcome:
         """Run what was claimed, to its recorded end: on a child of its own, or on the one that stays."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pydantic_core import to_json
 
 from opendataflow.domain.streams import Field
-from opendataflow.domain.types import family
+from opendataflow.domain.types.spark import family
 from opendataflow.errors import UsageError
 from opendataflow.intake.refusals import ItemsRefused, NotJson
 from opendataflow.intake.schema import Items, StreamSchema
@@ -23,6 +23,7 @@ _TRUTHS = {"true": True, "false": False}
 PART_BYTES = 8 << 20
 
 Row = tuple[int, Any]  # the line's number, and what stands there
+_Column = tuple[Field, str]  # with the family of its type
 
 
 def format_of(path: str) -> str:
@@ -109,11 +110,13 @@ def _csv_rows(path: str, schema: StreamSchema) -> Iterator[Row]:
                 continue
             if len(cells) != len(fields):
                 raise UsageError(f"{path} line {number} has {len(cells)} cells; the header has {len(fields)}")
-            values = ((field.name, _value(cell, field)) for cell, field in zip(cells, fields, strict=True))
+            values = (
+                (field.name, _value(cell, field, kind)) for cell, (field, kind) in zip(cells, fields, strict=True)
+            )
             yield number, {name: value for name, value in values if value is not None}
 
 
-def _fields(path: str, names: Sequence[str], schema: StreamSchema) -> list[Field]:
+def _fields(path: str, names: Sequence[str], schema: StreamSchema) -> list[_Column]:
     names = [name.strip() for name in names]
     unknown = [name for name in names if name not in schema.fields]
     if unknown:
@@ -121,12 +124,16 @@ def _fields(path: str, names: Sequence[str], schema: StreamSchema) -> list[Field
         raise UsageError(f"{path}: {', '.join(map(repr, unknown))} are not fields of this stream; it has {known}")
     if len(set(names)) != len(names):
         raise UsageError(f"{path}: a field stands twice in the header")
-    return [schema.fields[name] for name in names]
+    return [(schema.fields[name], family(schema.fields[name].type)) for name in names]
 
 
-def _value(cell: str, field: Field) -> Any:
+def _values(cells: Sequence[str], fields: Sequence[_Column]) -> dict[str, Any]:
+    values = ((field.name, _value(cell, field, kind)) for cell, (field, kind) in zip(cells, fields, strict=True))
+    return {name: value for name, value in values if value is not None}
+
+
+def _value(cell: str, field: Field, kind: str) -> Any:
     """The cell as JSON has it; one that does not fit stays a text, and is refused as such. None: it is absent."""
-    kind = family(field.type)
     if not cell:
         return "" if field.required and kind == "text" else None
     if kind == "integer" and _WHOLE.fullmatch(cell):
@@ -190,11 +197,10 @@ def _csv_records(path: str, schema: StreamSchema) -> Iterator[Record]:
                 yield _record(number, text, lambda cells=cells: schema.items_of([_item(cells, fields)]))  # type: ignore[misc]
 
 
-def _item(cells: Sequence[str], fields: Sequence[Field]) -> dict[str, Any]:
+def _item(cells: Sequence[str], fields: Sequence[_Column]) -> dict[str, Any]:
     if any(not cell.isascii() and any("\udc80" <= char <= "\udcff" for char in cell) for cell in cells):
         raise NotJson("it is not UTF-8")
-    values = ((field.name, _value(cell, field)) for cell, field in zip(cells, fields, strict=True))
-    return {name: value for name, value in values if value is not None}
+    return _values(cells, fields)
 
 
 def _record(number: int, text: str, check: Callable[[], Items]) -> Record:

@@ -10,9 +10,9 @@ from operator import attrgetter
 from typing import Annotated, Any
 
 from opendataflow.domain.streams import Field
+from opendataflow.domain.types.spark import SIMPLE
 
 _NAME = re.compile(rb'"\s*:')
-_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _PLAIN: dict[str, Any] = {"string": str, "boolean": bool, "double": float}
 
 
@@ -64,9 +64,9 @@ class QuickLook:
 
 
 def _type(declared: str) -> Any:
-    if declared in _BITS:
+    if declared in SIMPLE and SIMPLE[declared].bits:
         import msgspec
 
-        most = 1 << (_BITS[declared] - 1)
+        most = 1 << (SIMPLE[declared].bits - 1)
         return Annotated[int, msgspec.Meta(ge=-most, le=most - 1)]
     return _PLAIN.get(declared)

@@ -10,12 +10,12 @@ from typing import Any
 
 from pydantic_core import PydanticCustomError, core_schema
 
-from opendataflow.domain.types import MOMENT, moment, parts_of, plain_name
+from opendataflow.domain.types.datatype import ARRAY, MAP, DataType
+from opendataflow.domain.types.spark import SIMPLE, as_compared, is_decimal, plain_name, spark_type
+from opendataflow.domain.types.values import MOMENT, moment
 from opendataflow.errors import UsageError
 
-_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _FLOAT_MAX = 3.4028234663852886e38
-_DECIMAL = re.compile(r"decimal\(([0-9]+),([0-9]+)\)")
 _NUMBER = re.compile(r"[+-]?([0-9]{1,400}\.?[0-9]{0,400}|\.[0-9]{1,400})([eE][+-]?[0-9]{1,3})?")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _LIKE = {
@@ -38,13 +38,19 @@ class Number(float):
         return made
 
 
-def shape_of(declared: str, depth: int = 0) -> Shape:
+def shape_of(declared: str) -> Shape:
     """The validator of a declared type; raises UsageError for one that no item can have."""
-    name = declared if "<" in declared else plain_name(declared)  # the names of a struct stay as they are
+    return _shape(as_compared(spark_type(declared)), declared, 0)
+
+
+def _shape(found: DataType, declared: str, depth: int) -> Shape:
     if depth > MOST_DEPTH:
         raise UsageError(f"a type of an item has at most {MOST_DEPTH} levels")
-    if name in _BITS:
-        most = 1 << (_BITS[name] - 1)
+    name = found.name
+    if found.is_nested:
+        return _nested(found, depth + 1)
+    if name in SIMPLE and SIMPLE[name].bits:
+        most = 1 << (SIMPLE[name].bits - 1)
         return core_schema.int_schema(strict=True, ge=-most, le=most - 1)
     if name == "double":
         return core_schema.float_schema(strict=True, allow_inf_nan=False)
@@ -54,32 +60,25 @@ def shape_of(declared: str, depth: int = 0) -> Shape:
         return core_schema.str_schema(strict=True)
     if name == "boolean":
         return core_schema.bool_schema(strict=True)
-    if found := _DECIMAL.fullmatch(name):
-        return core_schema.no_info_plain_validator_function(_decimal_reader(int(found[1]), int(found[2])))
+    if is_decimal(found):
+        return core_schema.no_info_plain_validator_function(_decimal_reader(*found.parameters))
     if name in _READERS:
         return core_schema.no_info_after_validator_function(_READERS[name], core_schema.str_schema(strict=True))
-    inner = re.fullmatch(r"(array|map|struct)<(.*)>", name)
-    if inner is None:
-        raise UsageError(
-            f"a field of a stream cannot be {declared!r}; take string, int, double, date, timestamp or such"
-        )
-    return _nested(inner[1], inner[2], depth + 1)
+    raise UsageError(f"a field of a stream cannot be {declared!r}; take string, int, double, date, timestamp or such")
 
 
-def _nested(kind: str, inside: str, depth: int) -> Shape:
-    parts = parts_of(inside)
-    if kind == "array":
-        values = core_schema.nullable_schema(shape_of(inside, depth))
-        return core_schema.list_schema(values, strict=True, fail_fast=True)
-    if kind == "map":
-        if len(parts) != 2 or parts[0] != "string":
-            raise UsageError(f"map<{inside}>: the keys of an item's map are texts: map<string,…>")
-        values = core_schema.nullable_schema(shape_of(parts[1], depth))
-        return core_schema.dict_schema(core_schema.str_schema(), values, strict=True, fail_fast=True)
-    fields = {}
-    for part in parts:
-        name, _, type_ = part.partition(":")
-        fields[name] = core_schema.typed_dict_field(core_schema.nullable_schema(shape_of(type_, depth)), required=False)
+def _nested(found: DataType, depth: int) -> Shape:
+    inner = [core_schema.nullable_schema(_shape(type_, str(type_), depth)) for type_ in found.inner]
+    if found.name == ARRAY:
+        return core_schema.list_schema(inner[0], strict=True, fail_fast=True)
+    if found.name == MAP:
+        if found.inner[0].name != "string":
+            raise UsageError(f"{found}: the keys of an item's map are texts: map<string,…>")
+        return core_schema.dict_schema(core_schema.str_schema(), inner[1], strict=True, fail_fast=True)
+    fields = {
+        name: core_schema.typed_dict_field(shape, required=False)
+        for name, shape in zip(found.fields, inner, strict=True)
+    }
     return core_schema.typed_dict_schema(fields, extra_behavior="forbid", strict=True)
 
 

@@ -16,7 +16,7 @@ from opendataflow.project.bound import declared_fields, read_bindings
 from opendataflow.project.registration.load import Loaded, read_registration
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.records.sources import binding_statements, bindings_of, find_home, put_bindings
-from opendataflow.store.registry import apply, plan
+from opendataflow.store.registry import apply, check_name, plan
 
 
 class Bound(NamedTuple):
@@ -74,6 +74,7 @@ def bind(
 
 
 def _register(store: LoopStore, wanted: Registration, also: list[tuple[str, Any]], *, dry_run: bool) -> list[str]:
+    check_name(store, wanted)
     now = datetime.datetime.now(datetime.UTC)
     return plan(store, wanted, now=now) if dry_run else apply(store, wanted, now=now, also=also)
 

@@ -11,7 +11,8 @@ from opendataflow.domain.chunk import ChunkStatus
 from opendataflow.domain.dataset import Dataset, output_location
 from opendataflow.domain.runs.questions import CODES, Question
 from opendataflow.domain.tables import find_table
-from opendataflow.domain.types import BOOLEAN, INTEGER, NUMERIC, family
+from opendataflow.domain.types.spark import family
+from opendataflow.domain.types.values import BOOLEAN, INTEGER, NUMERIC
 from opendataflow.errors import Refused, UsageError
 from opendataflow.storage.files import find_files, find_inside, is_local, is_reachable
 from opendataflow.store.claims import LoopStore

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from opendataflow.domain.job import Candidate, Job
 from opendataflow.domain.runs.questions import Question, Verdict
+from opendataflow.errors import JobChanged
 from opendataflow.execution.deployed_version import is_left
 from opendataflow.execution.environment import common_environment
 from opendataflow.execution.prepare import prepare
@@ -21,6 +22,7 @@ AHEAD = 16  # candidates that a look reads at least
 AHEAD_SECONDS = 0.5  # and for how long they are gone by; every claim checks again
 LOOK_AGAIN_SECONDS = 1.0  # at a lane in which nothing was claimable
 MOST_SHARES = 8  # of so many workers' parts a look reads as much at most
+CHANGED_SECONDS = 0.05  # until the registry has been read again
 MISSED_SECONDS = 0.002  # after a claim that failed; doubled for each more
 
 Key = tuple[str, str]  # project, jobid
@@ -102,7 +104,9 @@ class Lanes:
         self.running: Counter[Key] = Counter()  # how many runs of each are ours; outlives the lanes
         self.share = Share(0, 1)
         self.had_misses = False  # others take from here too; whoever reads it sets it back
-        self.had_left = False  # another version of a project is in place; whoever reads it sets it back
+        self.had_left = (
+            False  # another version of a project or definition of a job is in place; whoever reads it sets it back
+        )
 
     def __iter__(self) -> Iterator[Lane]:
         return iter(self._lanes.values())
@@ -241,7 +245,13 @@ class Lanes:
             return None
         while lane.ahead:
             candidate = lane.ahead.popleft()
-            verdict = prepare(lane.job, candidate)
+            try:
+                verdict = prepare(lane.job, candidate)
+            except JobChanged:
+                self.had_left = True
+                lane.ahead.clear()
+                lane.asleep_until = now + CHANGED_SECONDS
+                return None
             if verdict.yes:
                 lane.told = ""
                 return Pick(lane, candidate, verdict)

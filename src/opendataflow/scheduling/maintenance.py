@@ -4,6 +4,7 @@ As `tick` does it, but again and again: what the clock alone decides is decided 
 only a change can bring is looked for when there was one. An idle worker is nearly silent.
 """
 
+import contextlib
 import datetime
 import os
 import time
@@ -14,6 +15,7 @@ from opendataflow.arrivals.due import make_due, read_clock
 from opendataflow.deploy.host_version import Homes
 from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.job import Job
+from opendataflow.errors import UsageError
 from opendataflow.execution.processes import host_identity
 from opendataflow.execution.recover import recover_lost_runs, report_kept
 from opendataflow.project.address import Address
@@ -107,7 +109,7 @@ class Upkeep:
         self._registered = found
         store = self._store
         names = in_order(store, self._address.project)
-        jobs = [store.get_job(jobid, project=project) for project, jobid in names if self._only(jobid)]
+        jobs = self._get_jobs((project, jobid) for project, jobid in names if self._only(jobid))
         self.jobs = self._homes.here(jobs)
         self._roots = {job.project: job.root for job in self.jobs}
         self._waited_for = {}
@@ -120,6 +122,14 @@ class Upkeep:
         self._make_all_due()
         self._next_arrival = 0.0
         return True
+
+    def _get_jobs(self, names: Iterable[tuple[str, str]]) -> list[Job]:
+        """The jobs as they are now; one that was taken out of the project since is left out."""
+        found = []
+        for project, jobid in names:
+            with contextlib.suppress(UsageError):
+                found.append(self._store.get_job(jobid, project=project))
+        return found
 
     def _read_registry(self) -> list[Any]:
         """Everything that is registered, in few statements: to see that nothing has changed."""
@@ -144,7 +154,7 @@ class Upkeep:
         """No statement is needed to see that nothing has begun."""
         if self._hour != self._this_hour():
             # Jobs know the last dataid that was expected of them: they are read anew.
-            self.jobs = [self._store.get_job(job.jobid, project=job.project) for job in self.jobs]
+            self.jobs = self._get_jobs((job.project, job.jobid) for job in self.jobs)
             self._make_all_due()
             self._next_arrival = 0.0
             self.may_have_work = True

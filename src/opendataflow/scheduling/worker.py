@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from opendataflow.alerts.watch import Watch, tells_somebody
 from opendataflow.domain.job import Job
 from opendataflow.domain.streams import find_sealed_stream, find_settings
-from opendataflow.errors import ConfigurationError, JobFailed, SecretError, StoreUnavailable
+from opendataflow.errors import ConfigurationError, JobChanged, JobFailed, SecretError, StoreUnavailable
 from opendataflow.execution.environment import find_passwords
 from opendataflow.execution.guard import Guard
 from opendataflow.execution.processes import start_time
@@ -277,6 +277,10 @@ class Worker:
                     self._wake()
                     return False
                 found.append(why)
+        except JobChanged:
+            self._upkeep.look_at_registry_soon()
+            self._wake()
+            return False
         except StoreUnavailable as error:
             self._loop.is_away(error)
             return False

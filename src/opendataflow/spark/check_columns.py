@@ -17,7 +17,8 @@ from opendataflow.domain.checks.check import Check, missing_column, unfit_bounds
 from opendataflow.domain.checks.pattern_words import matching_words
 from opendataflow.domain.checks.patterns import java_pattern
 from opendataflow.domain.partitions.scheme import slot_of
-from opendataflow.domain.types import (
+from opendataflow.domain.types.spark import family, plain_name
+from opendataflow.domain.types.values import (
     BOOLEAN,
     DATE,
     HAVE_TEXT,
@@ -29,12 +30,11 @@ from opendataflow.domain.types import (
     TIMESTAMP,
     VOID,
     ZONED,
-    family,
     moment,
     number,
-    plain_name,
 )
 from opendataflow.spark.footers import Within
+from opendataflow.spark.types import types_of
 
 _MOST_WORDS = 2000
 
@@ -96,7 +96,7 @@ def schema_problems(declared: Mapping[str, str] | None, found: StructType, *, is
     """How the DataFrame differs from the declared schema; others may be there unless it `is_exact`."""
     if not declared:
         return ("the dataset declares no schema",)
-    types = {field.name: field.dataType.simpleString() for field in found}
+    types = types_of(found)
     problems = [missing_column(name, found.names) for name in declared if name not in types]
     problems += [
         f"column {name!r} is {types[name]}, not {wanted}"

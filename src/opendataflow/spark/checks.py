@@ -49,6 +49,7 @@ from opendataflow.spark.footers import find_extents
 from opendataflow.spark.quarantine import quarantine_folder, quarantine_place, write_quarantine
 from opendataflow.spark.spark_errors import is_from_spark, sql_fragments
 from opendataflow.spark.spec import Place
+from opendataflow.spark.types import types_of
 
 WAIT_SECONDS = 30.0  # Spark gives an observation's numbers a moment after the write, and sometimes never
 Metrics = dict[str, Any]
@@ -324,7 +325,7 @@ def _as_written(place: Place, schema: StructType | None) -> Place:
     """To read it back: Parquet and ORC by their own types, the others by those of the DataFrame."""
     if schema is None or place.format in ("parquet", "orc", "text"):
         return replace(place, schema=None)
-    return replace(place, schema={field.name: field.dataType.simpleString() for field in schema})
+    return replace(place, schema=types_of(schema))
 
 
 def _sizes(place: Place) -> list[int]:

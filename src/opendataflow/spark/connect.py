@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any
 
-from pyspark.errors import PySparkAssertionError, PySparkException, PySparkImportError
+from pyspark.errors import PySparkAssertionError, PySparkException, PySparkImportError, PythonException
 from pyspark.sql import SparkSession
 
 from opendataflow.errors import ConfigurationError, JobFailed
@@ -181,9 +181,12 @@ def is_lost(error: BaseException) -> bool:
         return False
     if isinstance(error, PySparkAssertionError):  # it has no condition
         return "server side session identifier" in str(error)
+    if condition := error.getCondition():
+        return str(condition).startswith(_FORGOTTEN)
+    if isinstance(error, PythonException):  # what a function of the user's raised, who may call servers, too
+        return False
     status = error.getGrpcStatusCode() if hasattr(error, "getGrpcStatusCode") else None
-    is_away = getattr(status, "name", "") == "UNAVAILABLE" or "StatusCode.UNAVAILABLE" in str(error)  # gRPC's own words
-    return is_away or (error.getCondition() or "").startswith(_FORGOTTEN)
+    return getattr(status, "name", "") == "UNAVAILABLE" or "StatusCode.UNAVAILABLE" in str(error)  # gRPC's own words
 
 
 def end_told(master: str) -> str:

@@ -9,10 +9,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from opendataflow.checks.arrow_types import from_arrow
+from opendataflow.domain.types.spark import spark_type
 from opendataflow.errors import JobFailed
 from opendataflow.spark.files_csv import open_bytes
 from opendataflow.spark.files_local import escaped
 from opendataflow.spark.spec import Place
+from opendataflow.spark.types import type_name, types_of
 from opendataflow.storage.buckets.files import at_once
 from opendataflow.storage.buckets.opened import arrow_source
 
@@ -20,7 +23,6 @@ SAMPLE_BYTES = 256 * 1024  # of each JSON file, to see the keys it has
 _ALL_SAMPLES = 64 * 1024 * 1024  # of very many files, less of each
 _LEAST_SAMPLE = 4 * 1024
 _SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
-_SAME = {"timestamp_ltz": "timestamp"}
 
 Types = Mapping[str, str]  # column → type; '' where a file does not tell
 
@@ -45,7 +47,7 @@ def check_columns(
         for name, type_ in wanted.items():
             if name not in types:
                 problems.append(_missing(name, type_, model))
-            elif types[name] and type_ and _plain(types[name]) != _plain(type_):
+            elif types[name] and type_ and not _is_read_alike(types[name], type_):
                 as_wanted = f"is declared as {type_}" if model is None else f"is {type_} in {model}"
                 problems.append(f"column {name!r} {as_wanted}, but is {types[name]}")
         problems += [_new(name, type_, model) for name, type_ in types.items() if name not in wanted]
@@ -63,16 +65,20 @@ def _new(name: str, type_: str, model: str | None) -> str:
     return f"{told} is there, but not declared" if model is None else f"{told} is new, {model} has none"
 
 
+def _is_read_alike(one: str, other: str) -> bool:
+    return _read_as(one) == _read_as(other)
+
+
+def _read_as(type_: str) -> str:
+    found = spark_type(type_)
+    return "string" if found.name in ("varchar", "char") and found.parameters else str(found)
+
+
 def twice(header: Sequence[str]) -> list[str]:
     """A sentence for each name that is there twice; to Spark `ID` is `id`, and columns may do without a name."""
     lower = [name.lower() for name in header]
     again = [name for number, name in enumerate(header) if name and name.lower() in lower[:number]]
     return [f"column {name!r} stands twice in the header" for name in again]
-
-
-def _plain(type_: str) -> str:
-    """Types that Spark reads alike."""
-    return "string" if type_.startswith(("varchar(", "char(")) else _SAME.get(type_, type_)
 
 
 # Parquet and ORC --------------------------------------------------------------------------------------------------
@@ -87,8 +93,7 @@ def find_footers(place: Place, files: Sequence[str]) -> Footers:
     if len(written) == 1 and None not in written:
         (text,) = written
         schema = StructType.fromJson(json.loads(text))  # type: ignore[arg-type]
-        types = {field.name: field.dataType.simpleString() for field in schema}
-        return Footers([(next(iter(footers)), types)], schema)
+        return Footers([(next(iter(footers)), types_of(schema))], schema)
     found = [(path, _spark_types(schema)) for path, schema in footers.items()]
     _check_alike(place, found)
     return Footers(found, None)
@@ -125,7 +130,7 @@ def _spark_types(schema: Any) -> dict[str, str]:
     """Arrow's types in Spark's words; in Arrow's where Spark has none."""
     text = (schema.metadata or {}).get(_SPARK_SCHEMA)
     if text is not None:
-        return {field.name: field.dataType.simpleString() for field in StructType.fromJson(json.loads(text))}
+        return types_of(StructType.fromJson(json.loads(text)))
     return {field.name: _spark_type(field.type) for field in schema}
 
 
@@ -133,15 +138,13 @@ def _spark_type(found: Any) -> str:
     import pyarrow as pa
     from pyspark.sql.pandas.types import from_arrow_type
 
-    unsigned = {pa.uint8(): "smallint", pa.uint16(): "int", pa.uint32(): "bigint", pa.uint64(): "decimal(20,0)"}
-    if found in unsigned:
-        return unsigned[found]
-    if pa.types.is_dictionary(found):
-        return _spark_type(found.value_type)
     if found == pa.timestamp("ns"):
         return ""  # INT96 of older writers, which Spark reads as with a zone, or nanoseconds without one
+    known = from_arrow(found)
+    if known is not None:
+        return str(known)
     try:
-        return str(from_arrow_type(found, prefer_timestamp_ntz=True).simpleString())
+        return type_name(from_arrow_type(found))  # times and intervals, which not every version of Spark has
     except Exception:  # noqa: BLE001  a type that only Arrow knows: shown as it is
         return str(found)
 

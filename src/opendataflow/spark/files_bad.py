@@ -14,10 +14,11 @@ from pyspark.sql.types import StringType, StructField, StructType
 from opendataflow.errors import DataflowError, JobFailed
 from opendataflow.spark.files_csv import SECOND_LOOK_BYTES, CsvForm, find_line, find_quote_fault, open_bytes
 from opendataflow.spark.files_local import data_files, is_within, merged
-from opendataflow.spark.files_read import Part, csv_form, load_part, read_parts, types_of
+from opendataflow.spark.files_read import Part, csv_form, load_part, read_parts
 from opendataflow.spark.files_scan import UNREADABLE
 from opendataflow.spark.spark_errors import causes, plain_path
 from opendataflow.spark.spec import Place
+from opendataflow.spark.types import types_of
 
 _BAD = "_dataflow_bad_record"
 

@@ -21,6 +21,7 @@ from opendataflow.spark import bucket_tasks
 from opendataflow.spark.drift import check_columns, find_footers
 from opendataflow.spark.files_csv import CsvForm
 from opendataflow.spark.spec import Place
+from opendataflow.spark.types import types_of
 from opendataflow.storage.buckets import files
 from opendataflow.storage.buckets.address import S3, parse
 from opendataflow.storage.buckets.connect import settings_of
@@ -83,7 +84,7 @@ def read_parquet(spark: SparkSession, place: Place, found: Files, declared: Stru
     footers = find_footers(place, found)
     types = dict(footers.types[0][1])
     if declared is not None:
-        check_columns(place, footers.types, {field.name: field.dataType.simpleString() for field in declared})
+        check_columns(place, footers.types, types_of(declared))
     schema = footers.schema or StructType.fromDDL(_ddl(types))
     groups = files.at_once(_row_groups, found)
     units = [(_path(one), group) for one, number in zip(found, groups, strict=True) for group in range(number)]
@@ -172,7 +173,7 @@ def _parsed(
 
 
 def _schema_text(schema: StructType) -> str:
-    return _ddl({field.name: field.dataType.simpleString() for field in schema})
+    return _ddl(types_of(schema))
 
 
 def _header(location: str, form: CsvForm) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from opendataflow.spark.files_local import escaped, is_true, merged, option, req
 from opendataflow.spark.files_remote import Way, for_connector, home_of, is_remote, kept_copy, way_to
 from opendataflow.spark.files_scan import can_scan, cores_of, look_by_tasks, may_assume, not_assumed, watched
 from opendataflow.spark.spec import Place
+from opendataflow.spark.types import types_of
 from opendataflow.storage.buckets.files import at_once
 
 LOOK_BYTES = 256 * 1024 * 1024  # of a chunk: up to here its files are looked through before Spark reads them, in 0.2 s
@@ -156,10 +157,6 @@ def ddl(schema: Mapping[str, str]) -> str:
 def parse_schema(text: str) -> StructType:
     """A schema in Spark's own words; the JVM parses it, and a warm child reads the same ones over and over."""
     return StructType.fromDDL(text)
-
-
-def types_of(schema: StructType) -> dict[str, str]:
-    return {field.name: field.dataType.simpleString() for field in schema}
 
 
 # CSV --------------------------------------------------------------------------------------------------------------

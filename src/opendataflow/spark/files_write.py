@@ -22,6 +22,7 @@ from opendataflow.spark.files_scan import cores_of
 from opendataflow.spark.jvm import logical_plan
 from opendataflow.spark.spark_errors import causes
 from opendataflow.spark.spec import Place
+from opendataflow.spark.types import types_of
 from opendataflow.storage.buckets.files import at_once
 from opendataflow.storage.buckets.opened import arrow_source
 
@@ -301,4 +302,4 @@ def find_rows(place: Place) -> int | None:
 
 def schema_json(schema: StructType) -> str:
     """Columns and types in the form that project.yml declares them."""
-    return json.dumps({field.name: field.dataType.simpleString() for field in schema}, ensure_ascii=False)
+    return json.dumps(types_of(schema), ensure_ascii=False)

@@ -11,6 +11,9 @@ from typing import Any
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
+from opendataflow.checks import arrow_types
+from opendataflow.domain.types import datatype
+from opendataflow.domain.types import spark as spark_types
 from opendataflow.spark import (
     kept,
     pandas_chain,
@@ -27,6 +30,7 @@ from opendataflow.spark.spec import ChunkSpec, Place
 from opendataflow.spark.transformations import Code
 
 for _module in (
+    arrow_types, datatype, spark_types,
     kept, pandas_chain, pandas_files, pandas_items, pandas_modules, pandas_room, pandas_state, pandas_task,
     pandas_write, signature,
 ):  # fmt: skip

@@ -1,6 +1,6 @@
 """The files of a chunk as pandas reads them: a CSV as `pandas.read_csv` would.
 
-It stands alone (no import of ours), because it runs in Spark's workers, where OpenDataFlow may not be installed.
+It runs in Spark's workers, where OpenDataFlow may not be installed: what it uses of ours is sent along.
 A place is a dictionary: datasetid, locations, format, options, schema, single_file.
 """
 
@@ -8,9 +8,10 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from opendataflow.domain.types.datatype import DataType
+from opendataflow.domain.types.spark import DECIMAL, SIMPLE, spark_type
+
 Place = dict[str, Any]
-_NUMBERS = {"tinyint": "Int8", "smallint": "Int16", "int": "Int32", "integer": "Int32", "bigint": "Int64",
-            "long": "Int64", "float": "float32", "double": "float64", "boolean": "boolean"}  # fmt: skip
 
 
 class DataError(Exception):
@@ -94,7 +95,7 @@ def _read_csv(place: Place, file: str) -> Any:
         options["names"] = list(declared)
     else:
         _require_columns(place, file, list(pandas.read_csv(file, nrows=0, **options).columns), all_of_them=True)
-    types = {column: _NUMBERS.get(type_.lower(), "str") for column, type_ in declared.items()}
+    types = {column: dtype_of(spark_type(type_)) or "str" for column, type_ in declared.items()}
     try:
         df = pandas.read_csv(file, dtype=types, **options)
     except (ValueError, TypeError):
@@ -103,6 +104,11 @@ def _read_csv(place: Place, file: str) -> Any:
     for column, type_ in declared.items():
         df[column] = _convert(place, file, df[column], type_.lower())
     return df
+
+
+def dtype_of(found: DataType) -> str:
+    """The dtype of pandas for numbers and truths; empty for all other types."""
+    return SIMPLE[found.name].pandas if found.name in SIMPLE else ""
 
 
 def csv_options(place: Place) -> dict[str, Any]:
@@ -169,18 +175,19 @@ def _convert(place: Place, file: str, series: Any, type_: str) -> Any:
     """The column as the declared type is in pandas; numbers without nulls in numpy's own types, as users expect."""
     import pandas
 
-    if type_ in _NUMBERS:
-        whole = _NUMBERS[type_][0] in "Ib" and not series.isna().any()
-        return series.astype(_NUMBERS[type_].lower().replace("boolean", "bool")) if whole else series
+    found = spark_type(type_)
+    if dtype := dtype_of(found):
+        whole = dtype[0] in "Ib" and not series.isna().any()
+        return series.astype(dtype.lower().replace("boolean", "bool")) if whole else series
     try:
-        if type_.startswith("timestamp"):
-            return pandas.to_datetime(series, format="ISO8601", utc=type_ != "timestamp_ntz")
-        if type_ == "date":
+        if found.name in ("timestamp", "timestamp_ntz"):
+            return pandas.to_datetime(series, format="ISO8601", utc=found.name == "timestamp")
+        if found.name == "date":
             return pandas.to_datetime(series, format="ISO8601").dt.date
     except ValueError:
         bad = pandas.to_datetime(series, format="ISO8601", errors="coerce", utc=True).isna() & series.notna()
         _refuse_value(place, file, series.name, type_, series[bad] if bad.any() else series)
-    if type_.startswith("decimal"):
+    if found.name == DECIMAL:
         return _decimals(place, file, series, type_)
     return series
 

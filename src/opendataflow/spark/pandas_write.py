@@ -1,21 +1,17 @@
 """A pandas DataFrame as the files of a chunk, in types that Spark reads.
 
-It stands alone but for its neighbours that do too: it runs in Spark's workers, where OpenDataFlow may not be installed.
+It runs in Spark's workers, where OpenDataFlow may not be installed: what it uses of ours is sent along.
 """
 
 import json
 import os
 from typing import Any
 
+from opendataflow.checks.arrow_types import from_arrow, to_arrow
+from opendataflow.domain.types.datatype import DataType
+from opendataflow.domain.types.spark import DECIMAL, family, spark_type
+from opendataflow.domain.types.values import INTEGER, NUMERIC
 from opendataflow.spark.pandas_files import DataError, Place, csv_options, local_path
-
-_SPARK_TYPES = {"bool": "boolean", "int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint",
-                "uint8": "smallint", "uint16": "int", "uint32": "bigint", "uint64": "decimal(20,0)",
-                "halffloat": "float", "float": "float", "double": "double", "string": "string",
-                "large_string": "string", "string_view": "string", "binary": "binary", "large_binary": "binary",
-                "date32[day]": "date", "null": "void"}  # fmt: skip
-_NUMBERS = {"tinyint": "int8", "smallint": "int16", "int": "int32", "integer": "int32", "bigint": "int64",
-            "long": "int64", "float": "float32", "double": "float64"}  # fmt: skip
 
 
 def write_destination(df: Any, place: Place, attempt: str) -> dict[str, Any]:
@@ -119,7 +115,7 @@ def _table(df: Any, place: Place) -> Any:
         raise DataError(f"{place['datasetid']}: two columns of the result are named {twice[0]!r}")
     declared = place["schema"] or {}
     columns = [
-        _for_spark(_array(series, name, place), name, place, str(declared.get(name, "")).lower())
+        _for_spark(_array(series, name, place), name, place, spark_type(str(declared.get(name, ""))))
         for name, (_, series) in zip(names, df.items(), strict=True)
     ]
     return pyarrow.table(columns, names=names)
@@ -141,7 +137,7 @@ def _array(series: Any, name: str, place: Place) -> Any:
         raise DataError(f"{told}, which cannot be written as {place['format']}: {error}") from error
 
 
-def _for_spark(array: Any, name: str, place: Place, declared: str) -> Any:
+def _for_spark(array: Any, name: str, place: Place, declared: DataType) -> Any:
     """The column in a type that Spark reads; in the declared one where that only means another size of number."""
     import pyarrow
     from pyarrow import types
@@ -153,21 +149,22 @@ def _for_spark(array: Any, name: str, place: Place, declared: str) -> Any:
     if types.is_timestamp(kind):
         # Spark counts microseconds; a time without zone is UTC's, as everywhere in a session of ours.
         array = array.cast(pyarrow.timestamp("us", tz=kind.tz), safe=False)
-        return array if declared == "timestamp_ntz" else array.cast(pyarrow.timestamp("us", tz="UTC"))
+        return array if declared.name == "timestamp_ntz" else array.cast(pyarrow.timestamp("us", tz="UTC"))
     if types.is_duration(kind) or isinstance(kind, pyarrow.BaseExtensionType):
         raise DataError(
             f"{place['datasetid']}: column {name!r} is of type {kind}, which Spark cannot read from {place['format']}; "
             f"convert it, as in df[{name!r}] = df[{name!r}].astype(str)"
         )
+    wanted = to_arrow(declared) if family(declared) in (INTEGER, NUMERIC) and declared.name != DECIMAL else None
     if types.is_null(kind):
-        return array.cast(pyarrow.type_for_alias(_NUMBERS.get(declared, "string")))
+        return array.cast(wanted or pyarrow.string())
     if types.is_float16(kind):
         array = array.cast(pyarrow.float32())
     if types.is_date64(kind):
         array = array.cast(pyarrow.date32())
-    if declared in _NUMBERS and (types.is_integer(kind) or types.is_floating(kind)):
+    if wanted is not None and (types.is_integer(kind) or types.is_floating(kind)):
         try:
-            return array.cast(pyarrow.type_for_alias(_NUMBERS[declared]))
+            return array.cast(wanted)
         except pyarrow.ArrowInvalid:
             return array  # a number that does not fit: the check of the schema names the column
     return array
@@ -187,18 +184,5 @@ def _seen_type(series: Any) -> str:
 
 
 def _spark_type(kind: Any) -> str:
-    from pyarrow import types
-
-    if types.is_dictionary(kind):
-        return _spark_type(kind.value_type)
-    if types.is_timestamp(kind):
-        return "timestamp" if kind.tz else "timestamp_ntz"
-    if types.is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    if types.is_map(kind):
-        return f"map<{_spark_type(kind.key_type)},{_spark_type(kind.item_type)}>"
-    if types.is_list(kind) or types.is_large_list(kind):
-        return f"array<{_spark_type(kind.value_type)}>"
-    if types.is_struct(kind):
-        return f"struct<{','.join(f'{field.name}:{_spark_type(field.type)}' for field in kind)}>"
-    return _SPARK_TYPES.get(str(kind), str(kind))
+    found = from_arrow(kind)
+    return str(kind) if found is None else str(found)

@@ -114,7 +114,7 @@ class Task:
         try:
             with self._surrounded(spark, spec):
                 if spec.items is not None:
-                    chunk.batch = batch or read_batch(spec.items)
+                    chunk.batch = batch or read_batch(spec.items, spark)
                     chunk.aside = chunk.batch.aside_json()
                 if spec.destination.database is None:
                     self._produce(spark, chunk)

@@ -22,15 +22,19 @@ A batch of a stream has `items`, the range of its log, and then its sources may 
      "state": {"from": "/data/leads_live/…/_runs/7/_state.parquet", "to": "/data/…/_runs/8/_state.parquet",
                "max_bytes": 268435456}}
 
+and, where they are records of a Kafka topic, partitions with their ranges of offsets:
+
+    {…, "topic": {"servers": "kafka:9092", "topic": "leads", "options": {}, "parts": [[0, 500, 620], [1, 480, 610]]}}
+
 It holds no secrets: passwords, and addresses that hold one, reach the child through its environment only.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from opendataflow.domain.checks.check import Check
-from opendataflow.domain.streams import Field
+from opendataflow.domain.streams import Field, TopicPart
 
 FORMATS = ("csv", "json", "parquet", "orc", "text")
 DEFAULT_FORMAT = "parquet"
@@ -86,6 +90,16 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TopicRange:
+    """What a batch of a stream holds of a Kafka topic: of every partition its offsets."""
+
+    servers: str
+    topic: str
+    parts: tuple[TopicPart, ...]
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ItemRange:
     """A batch of a stream: the items of its log from `start` up to but without `end`."""
 
@@ -94,6 +108,7 @@ class ItemRange:
     end: int
     fields: tuple[Field, ...]
     set_aside: bool = True  # items that the code fails on are left out and told; else the run fails
+    topic: TopicRange | None = None  # where they are, if not in the log
     # Of a stream whose code returns the whole dataset: where it is before the batch (None: nowhere yet) and after it.
     state: Mapping[str, Any] | None = None
 
@@ -166,7 +181,10 @@ def _place(fields: Mapping[str, Any]) -> Place:
 
 
 def _items(fields: Mapping[str, Any]) -> ItemRange:
-    return ItemRange(**{**fields, "fields": tuple(Field(*one) for one in fields["fields"])})
+    topic = fields.get("topic")
+    if topic is not None:
+        topic = TopicRange(**{**topic, "parts": tuple(TopicPart(*part) for part in topic["parts"])})
+    return ItemRange(**{**fields, "fields": tuple(Field(*one) for one in fields["fields"]), "topic": topic})
 
 
 def _database(fields: Mapping[str, Any]) -> Database:

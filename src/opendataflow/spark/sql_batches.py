@@ -1,12 +1,13 @@
 """Arrow batches as a driver gives them, made exactly what the run's frozen schema says."""
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from opendataflow.checks.arrow_types import to_arrow
+from opendataflow.domain.types.spark import spark_type
 from opendataflow.errors import JobFailed
 from opendataflow.spark.sql_types import Column
 
@@ -83,48 +84,16 @@ def _check_finite(array: Any) -> None:
 
 
 # Spark's types ------------------------------------------------------------------------------------------------------
-_PLAIN = {
-    "boolean": pa.bool_(), "bool": pa.bool_(), "tinyint": pa.int8(), "byte": pa.int8(), "smallint": pa.int16(),
-    "short": pa.int16(), "int": pa.int32(), "integer": pa.int32(), "bigint": pa.int64(), "long": pa.int64(),
-    "float": pa.float32(), "real": pa.float32(), "double": pa.float64(), "string": pa.string(), "binary": pa.binary(),
-    "date": pa.date32(), "timestamp": pa.timestamp("us", tz="UTC"), "timestamp_ltz": pa.timestamp("us", tz="UTC"),
-    "timestamp_ntz": pa.timestamp("us"), "decimal": pa.decimal128(10, 0),
-}  # fmt: skip
-_DECIMAL = re.compile(r"(?:decimal|dec|numeric)\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
-
-
 def arrow_schema(columns: Sequence[Column], *, where: str) -> pa.Schema:
     """The columns' Spark types as Spark itself has them in Arrow."""
-    return pa.schema([pa.field(column.name, _arrow_type(column.spark_type, column.name, where)) for column in columns])
+    return pa.schema([pa.field(column.name, _arrow_type(column, where)) for column in columns])
 
 
-def _arrow_type(text: str, name: str, where: str) -> pa.DataType:
-    type_ = text.strip().lower()
-    if type_ in _PLAIN:
-        return _PLAIN[type_]
-    if found := _DECIMAL.fullmatch(type_):
-        return pa.decimal128(int(found[1]), int(found[2] or 0))
-    if type_.startswith("array<") and type_.endswith(">"):
-        return pa.list_(pa.field("element", _arrow_type(text.strip()[6:-1], name, where)))
-    if type_.startswith("struct<") and type_.endswith(">"):
-        return pa.struct([_arrow_field(one, name, where) for one in _members(text.strip()[7:-1])])
-    raise JobFailed(f"{where}: column {name} is declared as {text}, which a source in a database cannot give")
-
-
-def _arrow_field(member: str, name: str, where: str) -> pa.Field:
-    inner, _, type_ = member.partition(":")
-    return pa.field(inner.strip().strip("`"), _arrow_type(type_, name, where))
-
-
-def _members(text: str) -> list[str]:
-    """What is between the commas that are in no brackets."""
-    found, depth = [""], 0
-    for letter in text:
-        depth += (letter in "<(") - (letter in ">)")
-        if letter == "," and depth == 0:
-            found.append("")
-        else:
-            found[-1] += letter
+def _arrow_type(column: Column, where: str) -> pa.DataType:
+    found = to_arrow(spark_type(column.spark_type))
+    if found is None:
+        told = f"column {column.name} is declared as {column.spark_type}"
+        raise JobFailed(f"{where}: {told}, which a source in a database cannot give")
     return found
 
 

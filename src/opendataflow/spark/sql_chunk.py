@@ -2,6 +2,9 @@
 
 Values are literals here, quoted by `literal`, and not parameters. PostgreSQL types a literal by the column that it is
 compared with, so that `'00042'` is a number where the column is one; and rows leave it over COPY, which takes none.
+
+PostgreSQL, SQLite and BigQuery are written here; how other databases quote is sqlglot's to know, which is loaded for
+them alone. A database that sqlglot does not know is written to as the SQL standard has it.
 """
 
 import datetime
@@ -12,14 +15,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from opendataflow.domain.partitions.scheme import find_kind, slot_of
+from opendataflow.domain.types.databases import is_number, is_text
 from opendataflow.errors import ConfigurationError
 from opendataflow.spark.spec import Database
 
 ALL_ROWS = "1 = 1"
 _PARTS = re.compile(r'"(?:[^"]|"")*"|`[^`]*`|[^.]+')
-_NUMERIC = re.compile(r"(small|big|tiny)?int(eger|2|4|8|64)?|(big)?numeric.*|decimal.*|real|double.*|float.*")
+_STANDARD = ("postgresql", "sqlite", "jdbc")
+_SQLGLOT = {"mariadb": "mysql", "mssql": "tsql", "sqlserver": "tsql", "hive2": "hive", "ch": "clickhouse"}
 _TEXT_FORMS = {"monthly": ("%Y-%m",), "daily": ("%Y-%m-%d",), "hourly": ("%Y-%m-%d %H", "%Y-%m-%dT%H")}
-_TEXT = re.compile(r"text|string|(n?var)?char(acter)?( varying)?\b.*|name|citext|clob|bpchar")
 
 
 def dialect(database: Database, url: str | None = None) -> str:
@@ -51,6 +55,10 @@ def identifier(name: str, kind: str = "postgresql") -> str:
     """One name, of a column for example, dots and all."""
     if kind == "bigquery":
         return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
+    if known := _find_dialect(kind):
+        from sqlglot import exp
+
+        return exp.to_identifier(name, quoted=True).sql(dialect=known)
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -80,11 +88,25 @@ def literal(value: Any, kind: str = "postgresql") -> str:
     return _quoted_text(str(value), kind)
 
 
+def _find_dialect(kind: str) -> str | None:
+    """sqlglot's name for the database; None for those that quote as the standard has it, or that it does not know."""
+    if kind in _STANDARD:
+        return None
+    from sqlglot.dialects.dialect import Dialect
+
+    name = _SQLGLOT.get(kind, kind)
+    return name if Dialect.get(name) is not None else None
+
+
 def _quoted_text(text: str, kind: str) -> str:
     if "\0" in text:
         raise ConfigurationError(f"{text!r} holds a zero byte, which no database takes in text")
     if kind == "bigquery":
         return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r") + "'"
+    if known := _find_dialect(kind):
+        from sqlglot import exp
+
+        return exp.Literal.string(text).sql(dialect=known)
     doubled = text.replace("'", "''")
     if "\\" in text and kind == "postgresql":
         # Right whatever standard_conforming_strings is.
@@ -105,14 +127,17 @@ def chunk_condition(database: Database, column_type: str = "") -> tuple[str, tup
         return ALL_ROWS, ()
     kind, name, type_ = dialect(database), identifier(column, dialect(database)), column_type.lower()
     is_time = all(find_kind(dataid) in ("daily", "hourly", "monthly") for dataid in database.dataids)
-    if is_time and _NUMERIC.fullmatch(type_):
+    if is_time and is_number(type_):
         raise ConfigurationError(
             f"`partition_column: {column}` is {column_type}, and {database.dataids[0]} is a time; "
             "make a date or a timestamp of it in `query:`"
         )
     if is_time:
-        is_text = bool(_TEXT.fullmatch(type_)) or (kind == "sqlite")
-        ranges = _text_ranges(database.dataids) if is_text else _time_ranges(database.dataids, type_, kind)
+        ranges = (
+            _text_ranges(database.dataids)
+            if kind == "sqlite" or is_text(type_)
+            else _time_ranges(database.dataids, type_, kind)
+        )
         return _any_of([f"{name} >= {low} AND {name} < {high}" for low, high in ranges]), ()
     values = [_value(dataid, type_, kind) for dataid in database.dataids]
     return (f"{name} = {values[0]}" if len(values) == 1 else f"{name} IN ({', '.join(values)})"), ()
@@ -123,7 +148,7 @@ def _any_of(conditions: Sequence[str]) -> str:
 
 
 def _value(dataid: str, type_: str, kind: str) -> str:
-    if _NUMERIC.fullmatch(type_) and kind != "postgresql" and re.fullmatch(r"-?[0-9]+", dataid):
+    if is_number(type_) and kind != "postgresql" and re.fullmatch(r"-?[0-9]+", dataid):
         return str(int(dataid))  # elsewhere a number is not compared with text
     return literal(dataid, kind)
 

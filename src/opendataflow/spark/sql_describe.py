@@ -9,6 +9,9 @@ from typing import Any
 import pyarrow as pa
 from adbc_driver_manager import dbapi
 
+from opendataflow.checks.arrow_types import from_arrow
+from opendataflow.domain.types.databases import POSTGRESQL_SHORT
+from opendataflow.domain.types.spark import DECIMAL, names_of, spark_type
 from opendataflow.errors import ConfigurationError, JobFailed
 from opendataflow.spark.adbc import Access, Connection, explain, open_access, resolve
 from opendataflow.spark.spec import Database, Place
@@ -39,6 +42,8 @@ def described(place: Place, *, cores: int = 1) -> Iterator[tuple[Scan, Connectio
     """As `describe`, with the connection that was asked: in its transaction a table cannot change any more."""
     database = _database(place)
     access = resolve(database)
+    if place.schema is not None:
+        place = dataclasses.replace(place, schema={name: str(spark_type(text)) for name, text in place.schema.items()})
     if database.url_variable:  # only now the address is known, and with it whose SQL it is
         database = dataclasses.replace(database, url=access.shown)
     try:
@@ -127,18 +132,19 @@ def _by_result(connection: Connection, place: Place, source: str) -> tuple[tuple
     schema = _result_schema(connection, f"SELECT * FROM {source} LIMIT 0")
     rows = []
     for field in schema:
-        name = getattr(field.type, "type_name", None) or _POSTGRES_NAMES.get(str(field.type), str(field.type))
+        name = _short_name(field.type)
         rows.append((field.name, name, "b", -1, name, None, None, False))
     columns = postgres_columns(rows, place.schema, where=place.datasetid, from_table=False)
     return columns, {row[0]: str(row[1]) for row in rows}
 
 
-_POSTGRES_NAMES = {
-    "bool": "bool", "int16": "int2", "int32": "int4", "int64": "int8", "float": "float4", "double": "float8",
-    "string": "text", "binary": "bytea", "date32[day]": "date", "timestamp[us]": "timestamp",
-    "timestamp[us, tz=UTC]": "timestamptz", "time64[us]": "time", "extension<arrow.uuid>": "uuid",
-    "extension<arrow.json>": "json",
-}  # fmt: skip
+def _short_name(type_: pa.DataType) -> str:
+    """PostgreSQL's name for what a result's column is."""
+    if isinstance(type_, pa.BaseExtensionType):
+        return str(getattr(type_, "type_name", None) or type_.extension_name.removeprefix("arrow."))
+    if pa.types.is_time(type_):
+        return "time"
+    return POSTGRESQL_SHORT.get(str(from_arrow(type_)), str(type_))
 
 
 def _result_schema(connection: Connection, sql: str) -> pa.Schema:
@@ -161,7 +167,7 @@ def _sqlite(connection: Connection, place: Place, database: Database, access: Ac
         }  # fmt: skip
     else:
         sample = _result_schema(connection, f"SELECT * FROM {source} LIMIT {_SAMPLE_ROWS}")
-        found = {field.name: _SQLITE_NAMES.get(str(field.type), "text") for field in sample}
+        found = {field.name: _name_in("sqlite", field.type) or "text" for field in sample}
     wanted = place.schema or {}
     names = list(wanted) or list(found)
     missing = [name for name in names if name not in found]
@@ -175,24 +181,25 @@ def _sqlite(connection: Connection, place: Place, database: Database, access: Ac
     )  # fmt: skip
 
 
-_SQLITE_NAMES = {"int64": "integer", "double": "real", "binary": "blob", "string": "text"}
-
-
 def _other(connection: Connection, place: Place, database: Database, access: Access) -> Scan:
     kind = dialect(database)
     source = _source(database, kind)
     wire = _result_schema(connection, f"SELECT * FROM {source} WHERE 1 = 0")
     columns = arrow_columns(wire, place.schema, where=place.datasetid, kind=kind, numbers_only=kind != "bigquery")
     chosen = pa.schema([wire.field(column.name) for column in columns])
-    types = {field.name: _sql_name(str(field.type)) for field in wire}
+    types = {field.name: _name_in("bigquery", field.type) or str(field.type) for field in wire}
     return Scan(
         datasetid=place.datasetid, access=access, source=source, columns=columns, wire=chosen,
         target=arrow_schema(columns, where=place.datasetid), **_chunk(database, types, place.datasetid),
     )  # fmt: skip
 
 
-def _sql_name(arrow: str) -> str:
-    if arrow.startswith("timestamp"):
-        return "timestamp" if "tz=" in arrow else "datetime"
-    known = {"int": "int64", "uint": "int64", "float": "float64", "double": "float64", "dec": "numeric", "date": "date"}
-    return next((name for start, name in known.items() if arrow.startswith(start)), arrow)
+def _name_in(kind: str, type_: pa.DataType) -> str | None:
+    """What the database would call a column of this type; None where it has no name for it."""
+    found = from_arrow(type_)
+    if found is None:
+        return None
+    names = names_of(found)
+    if names is None:
+        return "numeric" if found.name == DECIMAL else None
+    return str(getattr(names, kind)).lower()

@@ -59,7 +59,7 @@ def _options(database: Database) -> dict[str, Any]:
     if not url:
         raise ConfigurationError(f"the environment variable {database.url_variable}, with the address, is not set")
     source = (
-        quoted(database.table)
+        quoted(database.table, url.split(":")[1].lower())  # jdbc:mysql://…
         if database.table is not None
         else f"({(database.query or '').strip().rstrip(';')}\n) dataflow_query"
     )

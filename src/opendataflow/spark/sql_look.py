@@ -1,11 +1,8 @@
 """A look at a source in a database, without Spark: does it answer, what are its columns, which are its first rows?"""
 
-import dataclasses
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import pyarrow as pa
 from adbc_driver_manager import dbapi
 
 from opendataflow.errors import ConfigurationError, JobFailed
@@ -16,11 +13,6 @@ from opendataflow.spark.sql_scan import read_rows
 
 _AT_ONCE = 10_000  # rows as Python's values
 _LIMITED = ("postgresql", "sqlite", "bigquery")  # others may have another word for LIMIT
-_ARROW = {
-    "boolean": pa.bool_(), "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(),
-    "float": pa.float32(), "double": pa.float64(), "date": pa.date32(), "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestamp_ntz": pa.timestamp("us"), "binary": pa.binary(),
-}  # fmt: skip
 
 
 def look_at(place: Place, *, clock: Callable[[], float]) -> dict[str, Any]:
@@ -69,11 +61,10 @@ def columns_of(place: Place) -> list[dict[str, str]]:
 def first_rows(place: Place, rows: int) -> tuple[list[str], list[list[Any]]]:
     """The names of its columns, and its first rows as they will come to Spark."""
     scan = describe(place)
-    target = pa.schema([(column.name, _arrow_type(column.spark_type)) for column in scan.columns])
     sql, found = scan.select(), list[list[Any]]()
     if scan.access.dialect in _LIMITED:
         sql = f"{sql} LIMIT {rows + int(scan.access.dialect == 'sqlite')}"  # its first one is never handed on
-    for batch in read_rows(dataclasses.replace(scan, target=target), sql):
+    for batch in read_rows(scan, sql):
         columns = [[_plain(value) for value in column.to_pylist()] for column in batch.columns]
         found += [list(row) for row in zip(*columns, strict=True)]
         if len(found) >= rows:
@@ -84,8 +75,6 @@ def first_rows(place: Place, rows: int) -> tuple[list[str], list[list[Any]]]:
 def all_rows(place: Place) -> tuple[list[str], Iterator[list[tuple[Any, ...]]]]:
     """The names of its columns, and all of its rows batch by batch, as the database gives them."""
     scan = describe(place)
-    target = pa.schema([(column.name, _arrow_type(column.spark_type)) for column in scan.columns])
-    scan = dataclasses.replace(scan, target=target)
 
     def batches() -> Iterator[list[tuple[Any, ...]]]:
         for batch in read_rows(scan, scan.select()):
@@ -94,35 +83,6 @@ def all_rows(place: Place) -> tuple[list[str], Iterator[list[tuple[Any, ...]]]]:
                 yield list(zip(*([_plain(one) for one in column.to_pylist()] for column in part.columns), strict=True))
 
     return [column.name for column in scan.columns], batches()
-
-
-def _arrow_type(spark_type: str) -> pa.DataType:
-    """As Spark's own conversion has it, which would need a running Java."""
-    text = spark_type.strip()
-    if decimal := re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", text):
-        return pa.decimal128(int(decimal[1]), int(decimal[2]))
-    if text.startswith("array<"):
-        return pa.list_(_arrow_type(text[6:-1]))
-    if text.startswith("struct<"):
-        return pa.struct([_field(one) for one in _split(text[7:-1])])
-    return _ARROW.get(text, pa.string())
-
-
-def _field(text: str) -> tuple[str, pa.DataType]:
-    name, _, type_ = text.strip().rpartition("`")
-    return name.removeprefix("`"), _arrow_type(type_.lstrip(": "))
-
-
-def _split(text: str) -> list[str]:
-    """The fields of a struct: at the commas that are in no brackets."""
-    depth, fields = 0, [""]
-    for letter in text:
-        depth += (letter in "<(") - (letter in ">)")
-        if letter == "," and depth == 0:
-            fields.append("")
-        else:
-            fields[-1] += letter
-    return fields
 
 
 def _plain(value: Any) -> Any:

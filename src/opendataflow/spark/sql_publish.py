@@ -34,7 +34,7 @@ from opendataflow.spark.bigquery_target import BigQueryTarget
 from opendataflow.spark.check_columns import quoted as spark_name
 from opendataflow.spark.checks import Audit
 from opendataflow.spark.drift import check_columns
-from opendataflow.spark.files_read import ddl, parse_schema, types_of
+from opendataflow.spark.files_read import ddl, parse_schema
 from opendataflow.spark.files_write import Written, check_writable, schema_json
 from opendataflow.spark.spec import ChunkSpec, Database, Place
 from opendataflow.spark.sql_chunk import dialect
@@ -45,6 +45,7 @@ from opendataflow.spark.sql_read import is_here, read_table
 from opendataflow.spark.sql_table import Staged, Table, has_column
 from opendataflow.spark.sql_target import Conflict, Target, beside, open_target, staging_name
 from opendataflow.spark.sql_write import stage
+from opendataflow.spark.types import types_of
 
 AWAY_SECONDS = 60.0  # how long a database that went away while it was to publish is waited for
 CONFLICT_SECONDS = 600.0  # how long a run that others come between decides again

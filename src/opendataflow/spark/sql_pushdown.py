@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from opendataflow.spark.sql_chunk import identifier, literal
+from opendataflow.spark.sql_chunk import literal
 from opendataflow.spark.sql_types import Column
 
 _OPERATORS: dict[type[Filter], str] = {
@@ -47,12 +47,11 @@ def as_sql(filter_: Filter, columns: Mapping[str, Column], kind: str) -> str | N
     column = columns.get(path[0]) if len(path) == 1 else None
     if column is None:
         return None
-    name = identifier(column.name, kind)
     if isinstance(filter_, IsNull):
-        return f"{name} IS NULL"
+        return f"{column.sql_name} IS NULL"
     if isinstance(filter_, IsNotNull):
-        return f"{name} IS NOT NULL"
-    return _compared(filter_, name, column, kind)
+        return f"{column.sql_name} IS NOT NULL"
+    return _compared(filter_, column.sql_name, column, kind)
 
 
 def _compared(filter_: Filter, name: str, column: Column, kind: str) -> str | None:

@@ -16,7 +16,7 @@ from adbc_driver_manager import dbapi
 from opendataflow.errors import JobFailed
 from opendataflow.spark.adbc import ATTEMPTS, Access, Connection, explain, is_lost, open_access
 from opendataflow.spark.sql_batches import conform, same_types
-from opendataflow.spark.sql_chunk import ALL_ROWS, identifier
+from opendataflow.spark.sql_chunk import ALL_ROWS
 from opendataflow.spark.sql_types import Column, sqlite_first_row
 
 # The driver's own hint is 16 MB; with this one a task holds less and is as quick.
@@ -48,12 +48,11 @@ class Scan:
 
     def select(self, conditions: Sequence[str] = (), *, only: Sequence[str] | None = None) -> str:
         """The SQL text. `only`: the columns that somebody looks at; the others are selected as null."""
-        kind = self.access.dialect
-        selected = ", ".join(f"{self._expression(one, only)} AS {identifier(one.name, kind)}" for one in self.columns)
+        selected = ", ".join(f"{self._expression(one, only)} AS {one.sql_name}" for one in self.columns)
         every = [f"({one})" for one in (self.condition, *conditions) if one != ALL_ROWS]
         where = f" WHERE {' AND '.join(every)}" if every else ""
         text = f"SELECT {selected} FROM {self.source}{where}"
-        return f"{sqlite_first_row(self.columns)} UNION ALL {text}" if kind == "sqlite" else text
+        return f"{sqlite_first_row(self.columns)} UNION ALL {text}" if self.access.dialect == "sqlite" else text
 
     def _expression(self, column: Column, only: Sequence[str] | None) -> str:
         if only is None or column.name in only or not column.selected_as:

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import StructType
 
+from opendataflow.domain.types.databases import plain_type
 from opendataflow.errors import JobFailed
 from opendataflow.spark.spec import Database
 from opendataflow.spark.sql_chunk import ALL_ROWS, chunk_condition, identifier, literal, quoted
@@ -12,16 +13,17 @@ from opendataflow.spark.sql_columns import (
     ATTEMPT,
     DATAID,
     RUN,
+    TYPES_OF_OWN,
     Move,
     TableColumn,
     column_type,
     definitions,
     moves,
-    plain_type,
 )
 from opendataflow.spark.sql_ledger import REPLACE, REPLACE_TABLE, Publication
 from opendataflow.spark.sql_target import Target, last_name
 from opendataflow.spark.sql_write import Attempt
+from opendataflow.spark.types import data_type
 
 
 class StagingLost(JobFailed):
@@ -99,9 +101,9 @@ class Table:
             return
         field = staged.schema[self._find(column)]
         name = identifier(field.name, self._kind)
-        condition = self._condition(field.name, str(column_type(self._kind, field.dataType)))
+        condition = self._condition(field.name, str(column_type(self._kind, data_type(field.dataType))))
         count, example = self._target.ask(
-            f"SELECT count(*), min(CAST({name} AS {column_type(self._kind, StringType())})) "
+            f"SELECT count(*), min(CAST({name} AS {column_type(self._kind, TYPES_OF_OWN[DATAID])})) "
             f"FROM {quoted(staged.name, self._kind)} "
             f"WHERE {staged.condition(self._kind)} AND ({condition}) IS NOT TRUE"
         )[0]
@@ -163,7 +165,7 @@ class Table:
         if self._asked.write != REPLACE:
             return None
         column = self._find(self._database.partition_column or "")
-        type_ = self._types[column].dataType if column else StringType()
+        type_ = data_type(self._types[column].dataType) if column else TYPES_OF_OWN[DATAID]
         return TableColumn(name=column or DATAID, type=str(column_type(self._kind, type_)))
 
     def _create_index(self) -> None:

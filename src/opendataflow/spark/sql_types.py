@@ -9,58 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
+from opendataflow.checks.arrow_types import from_arrow
+from opendataflow.domain.types.databases import COMPARED, OPEN_DECIMAL, POSTGRESQL_READ, find_type
+from opendataflow.domain.types.datatype import ARRAY, STRUCT, DataType
+from opendataflow.domain.types.spark import DECIMAL, MOST_DIGITS, as_compared, is_decimal, spark_type
 from opendataflow.errors import JobFailed
 from opendataflow.spark.sql_chunk import identifier
 
-MAX_PRECISION = 38  # of Spark's decimals
-OPEN_DECIMAL = "decimal(38,18)"  # of a numeric that declares no precision, as Spark's JDBC reader has it
 _INT64_DIGITS = 18
-
-# PostgreSQL's name → Spark's type, how it is selected (as it is, or cast), and how a filter may compare it.
-_POSTGRES: dict[str, tuple[str, str, str]] = {
-    "bool": ("boolean", "", "bool"),
-    "int2": ("smallint", "", "number"),
-    "int4": ("int", "", "number"),
-    "int8": ("bigint", "", "number"),
-    "float4": ("float", "", "float"),
-    "float8": ("double", "", "float"),
-    "oid": ("bigint", "int8", "number"),
-    "money": ("decimal(19,2)", "numeric(19,2)", ""),
-    "text": ("string", "", "text"),
-    "varchar": ("string", "", "text"),
-    "name": ("string", "text", ""),
-    "char": ("string", "text", ""),
-    "bpchar": ("string", "", ""),  # blanks at its end count in Spark and not in PostgreSQL: no filter compares it
-    "citext": ("string", "text", ""),
-    "unknown": ("string", "text", ""),
-    "bytea": ("binary", "", ""),
-    "date": ("date", "", "date"),
-    "timestamp": ("timestamp", "", "timestamp"),
-    "timestamptz": ("timestamp", "", "timestamptz"),
-    "time": ("string", "text", ""),
-    "timetz": ("string", "text", ""),
-    "interval": ("string", "text", ""),
-    "uuid": ("string", "text", "uuid"),
-    "json": ("string", "text", ""),
-    "jsonb": ("string", "text", ""),
-    "xml": ("string", "text", ""),
-    "inet": ("string", "text", ""),
-    "cidr": ("string", "text", ""),
-    "macaddr": ("string", "text", ""),
-    "macaddr8": ("string", "text", ""),
-    "bit": ("string", "text", ""),
-    "varbit": ("string", "text", ""),
-}
-_ARROW: dict[str, tuple[str, str]] = {
-    "bool": ("boolean", "bool"), "int8": ("tinyint", "number"), "int16": ("smallint", "number"),
-    "int32": ("int", "number"), "int64": ("bigint", "number"), "uint8": ("smallint", "number"),
-    "uint16": ("int", "number"), "uint32": ("bigint", "number"), "float": ("float", "float"),
-    "double": ("double", "float"), "string": ("string", "text"), "large_string": ("string", "text"),
-    "string_view": ("string", "text"), "binary": ("binary", ""), "large_binary": ("binary", ""),
-    "date32[day]": ("date", "date"), "null": ("string", ""), "uint64": ("decimal(20,0)", ""),
-}  # fmt: skip
-_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
-_SQLITE_DECIMAL = re.compile(r"(?:decimal|numeric)\((\d+)(?:,\s*(\d+))?\)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,6 +32,12 @@ class Column:
     selected_as: str = ""  # PostgreSQL's type of that
     scale: int | None = None  # of a decimal that arrives as a whole number, so many times ten
     compared: str = ""  # how a filter may compare it in the database; empty: for null only
+    quoted: str = ""  # its name, where that is quoted in another way than PostgreSQL and SQLite do
+
+    @property
+    def sql_name(self) -> str:
+        """The name in the database's SQL. What plans a read on another machine may have no sqlglot to ask."""
+        return self.quoted or identifier(self.name)
 
 
 def unsupported(where: str, name: str, type_: str, more: str = "") -> JobFailed:
@@ -117,7 +81,7 @@ def _postgres_column(row: Sequence[Any], declared: str | None, where: str, from_
     name, type_, kind, typmod, shown, element, element_kind, is_domain = row
     own = identifier(name)
     base = f"{own}::{shown}" if is_domain else own
-    if element is not None and kind == "b" and type_ not in _POSTGRES:
+    if element is not None and kind == "b" and type_ not in POSTGRESQL_READ:
         return _postgres_array(name, shown, element, element_kind, typmod, where)
     if kind == "e":
         return Column(
@@ -125,11 +89,11 @@ def _postgres_column(row: Sequence[Any], declared: str | None, where: str, from_
         )
     if type_ == "numeric":
         return _postgres_numeric(name, base, shown, typmod, declared, where, from_table)
-    if type_ not in _POSTGRES or kind not in ("b", "p"):
+    if type_ not in POSTGRESQL_READ or kind not in ("b", "p"):
         raise unsupported(where, name, shown)
-    spark_type, cast, compared = _POSTGRES[type_]
+    found, cast, compared = POSTGRESQL_READ[type_]
     return Column(
-        name=name, source_type=shown, spark_type=declared or spark_type, compared="" if is_domain else compared,
+        name=name, source_type=shown, spark_type=declared or found, compared="" if is_domain else compared,
         expression=f"{own}::{cast}" if cast else base, selected_as=cast or shown,
     )  # fmt: skip
 
@@ -139,27 +103,27 @@ def _postgres_numeric(
 ) -> Column:
     size = _numeric_size(typmod)
     if size is None or declared is not None:
-        wanted = _DECIMAL.fullmatch(declared or OPEN_DECIMAL)
-        scale = int(wanted[2]) if wanted else 0
+        wanted = spark_type(declared or OPEN_DECIMAL)
+        scale = wanted.parameters[1] if wanted.name == DECIMAL else 0
         # What has more places than anybody declared is rounded, as Spark's JDBC reader does it.
-        expression = f"round({base}, {scale})::text" if size is None and wanted else f"{base}::text"
+        expression = f"round({base}, {scale})::text" if size is None and wanted.name == DECIMAL else f"{base}::text"
         return Column(
             name=name, source_type=shown, spark_type=declared or OPEN_DECIMAL, expression=expression, selected_as="text"
         )
     precision, scale = size
-    if precision > MAX_PRECISION:
-        raise unsupported(where, name, shown, f" (Spark's decimals have at most {MAX_PRECISION} digits)")
-    spark_type = f"decimal({precision},{scale})"
+    if precision > MOST_DIGITS:
+        raise unsupported(where, name, shown, f" (Spark's decimals have at most {MOST_DIGITS} digits)")
+    exact = f"decimal({precision},{scale})"
     if precision <= _INT64_DIGITS and from_table:
         # As a whole number it costs a third of what it costs as text. Only of a table: there the declared scale is
         # checked again when the rows are read.
         whole = f"({base} * {10**scale})::int8" if scale else f"({base})::int8"
         return Column(
-            name=name, source_type=shown, spark_type=spark_type, expression=whole, selected_as="int8", scale=scale,
+            name=name, source_type=shown, spark_type=exact, expression=whole, selected_as="int8", scale=scale,
             compared="number",
         )  # fmt: skip
     return Column(
-        name=name, source_type=shown, spark_type=spark_type, expression=f"{base}::text", selected_as="text",
+        name=name, source_type=shown, spark_type=exact, expression=f"{base}::text", selected_as="text",
         compared="number",
     )  # fmt: skip
 
@@ -178,16 +142,16 @@ def _postgres_array(name: str, shown: str, element: str, element_kind: str, typm
     own = identifier(name)
     if element == "numeric":
         size = _numeric_size(typmod)
-        precision, scale = size or (MAX_PRECISION, 18)
-        spark_type, cast = f"decimal({precision},{scale})", f"numeric({precision},{scale})[]::text"
-        if precision > MAX_PRECISION:
+        precision, scale = size or (MOST_DIGITS, 18)
+        found, cast = f"decimal({precision},{scale})", f"numeric({precision},{scale})[]::text"
+        if precision > MOST_DIGITS:
             raise unsupported(where, name, shown)
     elif element_kind == "e":
-        spark_type, cast = "string", "text"
-    elif element in _POSTGRES and element_kind == "b":
-        spark_type, cast, _ = _POSTGRES[element]
+        found, cast = "string", "text"
+    elif element in POSTGRESQL_READ and element_kind == "b":
+        found, cast, _ = POSTGRESQL_READ[element]
         cast = "text" if element in ("bpchar", "money") else cast
-        spark_type = "string" if cast == "text" else spark_type
+        found = "string" if cast == "text" else found
     else:
         raise unsupported(where, name, shown)
     selected = f"{own}::{cast}[]" if cast else own
@@ -197,9 +161,7 @@ def _postgres_array(name: str, shown: str, element: str, element_kind: str, typm
         f"CASE WHEN array_ndims({own}) > 1 "
         f"THEN (array_ndims({own})::text || ' dimensions in {_words(name)}')::{final} ELSE {selected} END"
     )
-    return Column(
-        name=name, source_type=shown, spark_type=f"array<{spark_type}>", expression=checked, selected_as=final
-    )
+    return Column(name=name, source_type=shown, spark_type=f"array<{found}>", expression=checked, selected_as=final)
 
 
 def _words(name: str) -> str:
@@ -210,28 +172,28 @@ def _words(name: str) -> str:
 def sqlite_column(name: str, declared_type: str, wanted: str | None, where: str) -> Column:
     """A column of a table: its declared type tells more than the values that happen to come first."""
     type_, own = declared_type.strip().lower(), identifier(name)
-    compared = ""
+    written, compared = find_type(type_), ""
     if "int" in type_:
-        spark_type, compared = "bigint", "number"
+        found, compared = "bigint", "number"
     elif type_.startswith("bool"):
-        spark_type = "boolean"
-    elif found := _SQLITE_DECIMAL.fullmatch(type_):
-        spark_type = f"decimal({found[1]},{found[2] or 0})"
+        found = "boolean"
+    elif written is not None and written.name in ("decimal", "numeric") and written.parameters:
+        found = str(spark_type(type_))
     elif any(word in type_ for word in ("char", "clob", "text", "json", "uuid")):
-        spark_type, compared = "string", "text"
+        found, compared = "string", "text"
     elif type_.startswith(("datetime", "timestamp")):
-        spark_type = "timestamp"
+        found = "timestamp"
     elif type_ == "date":
-        spark_type = "date"
+        found = "date"
     elif any(word in type_ for word in ("real", "floa", "doub", "numeric", "decimal")):
-        spark_type, compared = "double", "float"
+        found, compared = "double", "float"
     elif type_ in ("blob", "binary", "varbinary"):
-        spark_type = "binary"
+        found = "binary"
     elif not type_ or type_ == "time":
-        spark_type = "string"
+        found = "string"
     else:
         raise unsupported(where, name, declared_type)
-    target = wanted or spark_type
+    target = wanted or found
     is_text = target.startswith(("decimal", "timestamp", "date", "string"))
     return Column(
         name=name, source_type=declared_type or "untyped", spark_type=target, compared=compared if not wanted else "",
@@ -239,7 +201,7 @@ def sqlite_column(name: str, declared_type: str, wanted: str | None, where: str)
     )  # fmt: skip
 
 
-SQLITE_FIRST = {"string": "''", "binary": "x''", "double": "0.0", "float": "0.0"}
+_SQLITE_FIRST = {"string": "''", "binary": "x''", "double": "0.0", "float": "0.0"}
 
 
 def sqlite_first_row(columns: Sequence[Column]) -> str:
@@ -247,7 +209,7 @@ def sqlite_first_row(columns: Sequence[Column]) -> str:
     values = []
     for column in columns:
         kind = "string" if column.expression.startswith("CAST") else column.spark_type
-        values.append(f"{SQLITE_FIRST.get(kind, '0')} AS {identifier(column.name)}")
+        values.append(f"{_SQLITE_FIRST.get(kind, '0')} AS {identifier(column.name)}")
     return f"SELECT {', '.join(values)}"
 
 
@@ -260,14 +222,15 @@ def arrow_columns(
     columns = []
     for name in _chosen(list(fields), declared, where):
         type_ = fields[name].type
-        spark_type, compared = _from_arrow(where, name, type_)
+        found, compared = _from_arrow(where, name, type_)
         if numbers_only and compared not in ("number", "float", "bool"):
             compared = ""  # equal text is not equal everywhere: collations may fold upper and lower case
         columns.append(
             Column(
                 name=name,
+                quoted=identifier(name, kind),
                 source_type=str(type_),
-                spark_type=(declared or {}).get(name) or spark_type,
+                spark_type=(declared or {}).get(name) or str(found),
                 expression=identifier(name, kind),
                 compared=compared,
             )
@@ -275,27 +238,25 @@ def arrow_columns(
     return tuple(columns)
 
 
-def _from_arrow(where: str, name: str, type_: Any) -> tuple[str, str]:
-    import pyarrow as pa
-
+def _from_arrow(where: str, name: str, type_: Any) -> tuple[DataType, str]:
+    """The Spark type of a result's column, and how a filter may compare it."""
     if isinstance(type_, pa.BaseExtensionType):
         return _from_arrow(where, name, type_.storage_type)[0], ""
-    if pa.types.is_decimal(type_) and type_.precision <= MAX_PRECISION and 0 <= type_.scale <= type_.precision:
-        return f"decimal({type_.precision},{type_.scale})", "number"
-    if pa.types.is_decimal256(type_):
-        return OPEN_DECIMAL, ""  # BigQuery's BIGNUMERIC; what does not fit is an error
-    if pa.types.is_timestamp(type_):
-        return "timestamp", "timestamptz" if type_.tz else "timestamp"
-    if pa.types.is_time(type_):
-        return "string", ""
+    if pa.types.is_decimal256(type_) and type_.precision > MOST_DIGITS:
+        return spark_type(OPEN_DECIMAL), ""  # BigQuery's BIGNUMERIC; what does not fit is an error
+    if pa.types.is_time(type_) or pa.types.is_null(type_):
+        return DataType(name="string"), ""
     if pa.types.is_list(type_) or pa.types.is_large_list(type_):
-        return f"array<{_from_arrow(where, name, type_.value_type)[0]}>", ""
+        return DataType(name=ARRAY, inner=(_from_arrow(where, name, type_.value_type)[0],)), ""
     if pa.types.is_struct(type_):
-        inner = ", ".join(f"`{one.name}`: {_from_arrow(where, name, one.type)[0]}" for one in type_)
-        return f"struct<{inner}>", ""
-    if str(type_) not in _ARROW:
+        inner = tuple(_from_arrow(where, name, field.type)[0] for field in type_)
+        return DataType(name=STRUCT, inner=inner, fields=tuple(field.name for field in type_)), ""
+    found = from_arrow(type_)
+    if found is None or (found.name != DECIMAL and found.name not in COMPARED and found.name != "binary"):
         raise unsupported(where, name, str(type_))
-    return _ARROW[str(type_)]
+    if found.name == DECIMAL and not is_decimal(found):
+        raise unsupported(where, name, str(type_))
+    return as_compared(found), "" if pa.types.is_uint64(type_) else COMPARED.get(found.name, "")
 
 
 def _chosen(found: list[str], declared: Mapping[str, str] | None, where: str) -> list[str]:

@@ -12,7 +12,8 @@ MASK = "***"
 _USERINFO = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]*://)(?P<user>[^:/@\s]*):[^@\n]*@")
 _SECRET_ITEMS = re.compile(r"(?i)\b(password|passwd|pwd|sslpassword|token|secret|credentials)=[^&;\s]*")
 
-# By SQLSTATE where the server gave one, else by what the drivers are known to say.
+# By SQLSTATE where the server gave one: what it says may hold values of a table, which may be anything. A driver that
+# gets no connection has no SQLSTATE, nor have those of SQLite and BigQuery: then by what they are known to say.
 _REFUSED_PASSWORD = re.compile(
     r"password authentication failed|no password supplied|no pg_hba\.conf entry|SCRAM|[Aa]ccess denied for user"
     r"|authentication failed|401 Unauthorized|invalid_grant"
@@ -58,7 +59,7 @@ def explain_error(
     if isinstance(error, DataflowError):
         return str(error)
     said = without_secrets(str(error), secrets)
-    state = getattr(error, "sqlstate", None) or next(iter(_STATES.findall(said)), "")
+    state = _state(error) or next(iter(_STATES.findall(said)), "")
     place = table or "the query"
     if _NO_DRIVER.search(said) and not state:
         return (
@@ -72,12 +73,12 @@ def explain_error(
         )
     if dialect == "bigquery" and (told := explain_bigquery(said, _short(said), shown)):
         return told
-    if state in ("28P01", "28000") or _REFUSED_PASSWORD.search(said):
+    if state in ("28P01", "28000") or (not state and _REFUSED_PASSWORD.search(said)):
         return (
             f"{shown} refuses this user or password ({_short(said)}); check the user in `url:`, and make `password:` "
             "again with `dataflow crypt encrypt`"
         )
-    if missing := _NO_NAME.search(said):
+    if state in ("", "3D000") and (missing := _NO_NAME.search(said)):
         return f"there is no {missing['what']} {missing['name']!r} at {shown}; check `url:`"
     if state == "42P01" or (not state and _NO_TABLE.search(said)):
         found = _NO_TABLE.search(said)
@@ -90,43 +91,51 @@ def explain_error(
         found = _NO_COLUMN.search(said)
         name = next((one for one in found.groups() if one), "") if found else ""
         return f"there is no column {name} in {place} at {shown}; see `dataflow source schema`"
-    if state == "42501" or _NO_ACCESS.search(said):
+    if state == "42501" or (not state and _NO_ACCESS.search(said)):
         return (
             f"this user has no permission for {place} at {shown} ({_short(said)}); "
             "ask its owner to grant it, or use another user in `url:`"
         )
-    if nested := _NESTED.search(said):
+    if state in ("", "22P02") and (nested := _NESTED.search(said)):
         return f"column {nested[1]} of {place} holds an array of arrays, which is not supported; convert it in `query:`"
-    if "cannot convert NaN" in said:
+    if state in ("", "0A000", "22003") and "cannot convert NaN" in said:
         return f"a numeric column of {place} holds NaN, which no decimal is; convert it in `query:`, or leave it out"
-    if "invalid snapshot identifier" in said:
+    if state in ("", "22023") and "invalid snapshot identifier" in said:
         return (
             f"the moment of {shown} that this read was to see is gone, with the connection that held it; run it again"
         )
-    if state == "53300" or "too many clients" in said:
+    if state == "53300" or (not state and "too many clients" in said):
         return f"{shown} takes no more connections; set `connections:` of the dataset to what it allows"
     if is_lost(error):
         return f"the connection to {shown} was lost ({_short(said)}); run it again when the database is back"
     if dialect == "sqlite" and "failed to open" in said:
         return f"{shown} cannot be opened ({_short(said)}); check that the folder exists and may be written"
-    if _NO_ROUTE.search(said):
+    if not state and _NO_ROUTE.search(said):
         return f"{shown} cannot be reached ({_short(said)}); is it running, and are host and port in `url:` right?"
     return f"{shown} says: {_short(said)}"
 
 
 def is_lost(error: BaseException) -> bool:
     """True when the server went away, or is not up yet: asking again may do."""
-    state = getattr(error, "sqlstate", None) or ""
-    is_away = state[:2] in ("08", "57") and state != "57014"
-    return is_away or bool(_LOST.search(str(error))) or is_passing_bigquery(str(error))
+    if state := _state(error):
+        return state[:2] in ("08", "57") and state != "57014"  # a statement that was cancelled
+    return bool(_LOST.search(str(error))) or is_passing_bigquery(str(error))
 
 
 def is_passing(error: BaseException) -> bool:
     """True when connecting again in a moment may do."""
+    if state := _state(error):
+        return is_lost(error) or state == "53300"
     said = str(error)
     if _NO_DRIVER.search(said):
         return False
     return is_lost(error) or "too many clients" in said or bool(_NO_ROUTE.search(said) and "FATAL" not in said)
+
+
+def _state(error: BaseException) -> str:
+    """The SQLSTATE that a server gave; empty where none did."""
+    state = str(getattr(error, "sqlstate", None) or "")
+    return state if state.strip("0\0") else ""
 
 
 def _short(said: str) -> str:

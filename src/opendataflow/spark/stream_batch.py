@@ -62,8 +62,24 @@ class Batch:
         return [[offset, error] for offset, error in sorted(self.aside.items())]
 
 
-def read_batch(asked: ItemRange) -> Batch:
-    """The items of the log. Those that no longer fit the declared schema are set aside."""
+def read_batch(asked: ItemRange, spark: SparkSession | None = None) -> Batch:
+    """The items. Those that do not fit the declared schema are set aside, or else JobFailed is raised.
+
+    With `spark`, the records of a topic stay there.
+    """
+    if asked.topic is not None:
+        from opendataflow.spark.topic_items import read_here, read_in_tasks
+
+        batch = read_in_tasks(spark, asked) if spark is not None else read_here(asked)
+    else:
+        batch = _read_log(asked)
+    if batch.aside and not asked.set_aside:
+        offset, error = min(batch.aside.items())
+        raise JobFailed(f"item {offset}: {error}")
+    return batch
+
+
+def _read_log(asked: ItemRange) -> Batch:
     from opendataflow.intake.reader import IntakeReader
     from opendataflow.intake.refusals import ItemsRefused
     from opendataflow.intake.schema import StreamSchema
@@ -77,9 +93,6 @@ def read_batch(asked: ItemRange) -> Batch:
             continue
         numbered = enumerate(typed, entry.first)
         batch.items += [(offset, item) for offset, item in numbered if asked.start <= offset < asked.end]
-    if batch.aside and not asked.set_aside:
-        offset, error = min(batch.aside.items())
-        raise JobFailed(f"item {offset}: {error}")
     return batch
 
 

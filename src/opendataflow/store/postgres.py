@@ -1,6 +1,7 @@
 """The team's store: PostgreSQL. Claim and finish are one function call each; leases use the database's clock."""
 
 import json
+import random
 import select
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,6 +34,8 @@ from opendataflow.store.statements import statements
 CONNECT_SECONDS = 10
 STATEMENT_SECONDS = 30
 SILENT_SECONDS = STATEMENT_SECONDS + 5.0  # by then a server that is there has said something
+TRIES = 10  # of a transaction that clashes with others
+CLASH_SECONDS = 0.001  # the longest pause after the first clash; doubled for each more
 IDLE_SECONDS = 10  # between two statements of a transaction
 # How soon a line that is cut is noticed; an address that names them has its own.
 LINE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000}
@@ -356,14 +359,18 @@ class PostgresStore(LoopStore):
         return self._cursor
 
     def again(self, action: Callable[[], _T]) -> _T:
-        """Do it, and after a clash with another transaction once more: the database undid all of it."""
-        for attempt in range(10):
+        """Do it, and after a clash with another transaction once more: the database undid all of it.
+
+        What still clashes after TRIES is a StoreUnavailable: no caller sees a deadlock.
+        """
+        for attempt in range(TRIES):
             try:
                 with self._explained():
                     return action()
-            except _CLASHES:
-                if attempt == 9:
-                    raise
+            except _CLASHES as error:
+                if attempt == TRIES - 1:
+                    raise StoreUnavailable(f"the store {self.url} is too busy: {TRIES} tries clashed") from error
+                time.sleep(random.uniform(0.0, CLASH_SECONDS * 2**attempt))  # noqa: S311
         raise AssertionError
 
     @contextmanager

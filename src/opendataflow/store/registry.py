@@ -40,6 +40,18 @@ def apply(
 
     `also` are statements of the registry that come before it, `then` is done after it: all is done, or nothing.
     """
+    statements = list(also)
+    changes = store.again(lambda: _apply(store, wanted, now, dry_run, statements, then))
+    for job in wanted.jobs:
+        if any(link.map not in ("same", "full") for link in job.links):
+            store.map_new(store.get_job(job.jobid, project=wanted.project))
+    return changes
+
+
+def _apply(
+    store: LoopStore, wanted: Registration, now: datetime.datetime, dry_run: bool,
+    also: Iterable[tuple[str, Params]], then: Callable[[Transaction], None] | None,
+) -> list[str]:  # fmt: skip
     changes: list[str] = []
     with store.transaction(file="registry") as tx:
         tx.run("stamp_environment", {"environment": wanted.environment})
@@ -79,9 +91,6 @@ def apply(
             then(tx)
         if dry_run:
             raise _DryRun(changes)
-    for job in wanted.jobs:
-        if any(link.map not in ("same", "full") for link in job.links):
-            store.map_new(store.get_job(job.jobid, project=wanted.project))
     return changes
 
 
@@ -93,6 +102,23 @@ def _put_project(tx: Transaction, store: LoopStore, wanted: Registration, now: A
         "home_below_store": home_below(store.folder, wanted.home),
     }  # fmt: skip
     tx.run("put_project", {"project": wanted.project, "name": wanted.name, "now": now, **place})
+
+
+def check_name(store: LoopStore, wanted: Registration) -> None:
+    """Raise ConfigurationError when the project's folder is registered under another name, and not under this one.
+
+    A changed `name:` would begin a second project over the same files, with nothing of what is known of the first.
+    """
+    places = store.list_places()
+    if any(place.project == wanted.project for place in places):
+        return
+    others = [place.project for place in places if place.home == wanted.home]
+    if others:
+        raise ConfigurationError(
+            f"this folder is project {others[0]!r} in the store, and project.yml names it {wanted.project!r}, of which "
+            "nothing is known; give `name:` as it was, or run `dataflow apply --new-project` to begin a second project "
+            "over the same files"
+        )
 
 
 def _apply_limits(tx: Transaction, wanted: Registration, changes: list[str]) -> None:
@@ -200,6 +226,10 @@ def get_dataset(store: LoopStore, datasetid: str, *, project: str | None) -> tup
 
 def assert_ready(store: LoopStore, dataset: Dataset, dataid: str, manifest: Manifest) -> str:
     """Declare a chunk READY from outside; refused while a run produces or reads it."""
+    return store.again(lambda: _assert_ready(store, dataset, dataid, manifest))
+
+
+def _assert_ready(store: LoopStore, dataset: Dataset, dataid: str, manifest: Manifest) -> str:
     check_dataid(dataset.datasetid, dataset.partitions, dataid)
     key = {"project": dataset.project, "datasetid": dataset.datasetid, "dataid": dataid}
     now = store.time()
@@ -274,6 +304,11 @@ def check(store: LoopStore, *, repair: bool) -> list[str]:
     found = [f"database: {problem}" for problem in store.integrity()]
     if not repair:
         return found + [problem for problem, _ in _problems(lambda name: store.read(name, {}, file="registry"))]
+    return found + store.again(lambda: _repair(store))
+
+
+def _repair(store: LoopStore) -> list[str]:
+    found = []
     with store.transaction(file="registry", actor=f"{store.actor} db check") as tx:
         tx.run("freeze_chunks", {})
         for problem, fix in _problems(lambda name: tx.rows(name, {})):

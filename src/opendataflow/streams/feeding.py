@@ -1,36 +1,28 @@
-"""Where the items of a stream come from, if not from callers: a folder or a topic is read beside the runner."""
+"""Where the items of a stream's log come from, if not from callers: a folder is read beside the runner."""
 
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from opendataflow.domain.job import Job
-from opendataflow.domain.streams import INTAKE, KAFKA, get_settings
+from opendataflow.domain.streams import FOLDER, get_settings
 from opendataflow.errors import ConfigurationError, DataflowError
 from opendataflow.intake.log import IntakeLog
 
 if TYPE_CHECKING:
-    from opendataflow.streams.kafka_feed import KafkaFeed
     from opendataflow.streams.watch_folder import FolderFeed
 
 LOOK_SECONDS = 0.5
 AGAIN_SECONDS = 5.0  # after an error
 
 
-def open_feed(
-    job: Job, folder: str, *, begin: int, say: Callable[[str], None]
-) -> "FolderFeed | KafkaFeed | None":  # fmt: skip
-    """What feeds the stream from where project.yml says; None where its callers do.
+def open_feed(job: Job, folder: str, *, begin: int, say: Callable[[str], None]) -> "FolderFeed | None":
+    """What feeds the stream's log from where project.yml says; None where its callers do, or where it has no log.
 
     `folder` is the stream's own, `begin` the committed end. Raises ConfigurationError when the source cannot be read.
     """
-    settings = get_settings(job)
-    if settings.origin == INTAKE:
+    if get_settings(job).origin != FOLDER:
         return None
-    if settings.origin == KAFKA:
-        from opendataflow.streams.kafka_feed import KafkaFeed
-
-        return KafkaFeed(job, folder, IntakeLog(folder, begin=begin), say=say)
     if "://" in job.root:
         raise ConfigurationError(f"{job.jobid}: {job.root} is not on this machine, and only a local folder is watched")
     from opendataflow.streams.watch_folder import FolderFeed
@@ -47,7 +39,7 @@ class Feeding:
     ) -> None:  # fmt: skip
         self._job, self._folder, self._committed, self._say = job, folder, committed, say
         self._every_seconds = every_seconds
-        self._feed: FolderFeed | KafkaFeed | None = None
+        self._feed: FolderFeed | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
 

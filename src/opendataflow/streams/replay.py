@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opendataflow.domain.job import Job, JobStatus
-from opendataflow.domain.streams import DATASET, batch_range, event_id, get_settings
+from opendataflow.domain.streams import DATASET, KAFKA, batch_range, event_id, get_settings
 from opendataflow.errors import UsageError
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.records.streams import (
@@ -16,6 +16,8 @@ from opendataflow.store.records.streams import (
     batches_since,
     begin_anew,
     committed_end,
+    find_batch_of,
+    first_offset_since,
     get_stream,
     list_failed,
     list_failed_batches,
@@ -23,9 +25,7 @@ from opendataflow.store.records.streams import (
     report,
     resubmit_since,
 )
-
-if TYPE_CHECKING:
-    from opendataflow.intake.reader import IntakeReader
+from opendataflow.store.rows import utc_text
 
 AT_ONCE = 1_000
 
@@ -41,7 +41,12 @@ def find_failed_items(store: LoopStore, job: Job, offsets: Sequence[int] | None)
 
 
 def replay_failed(store: LoopStore, job: Job, folder: str, items: Sequence[FailedItem]) -> dict[int, str]:
-    """Append the items to the log again, and note under which id; asked again after a crash, it sends nothing twice."""
+    """Append the items to the log again, and note under which id; asked again after a crash, it sends nothing twice.
+
+    Records of a topic stay what they are: the batches that left them out are made again.
+    """
+    if get_settings(job).origin == KAFKA:
+        return _make_again(store, job, items)
     from opendataflow.intake.log import IntakeLog, Request
     from opendataflow.intake.schema import StreamSchema
 
@@ -65,13 +70,35 @@ def replay_failed(store: LoopStore, job: Job, folder: str, items: Sequence[Faile
     return sent
 
 
+def _make_again(store: LoopStore, job: Job, items: Sequence[FailedItem]) -> dict[int, str]:
+    from opendataflow.store.operations import Key, resubmit
+
+    if get_settings(job).returns == DATASET:
+        begin_anew(store, job)
+        return {one.offset: event_id(job.jobid, one.offset) for one in items}
+    dataids = {find_batch_of(store, job, one.offset) for one in items} - {None}
+    keys = [Key(job.project, job.jobid, str(dataid)) for dataid in sorted(map(str, dataids))]
+    resubmit(store, keys, only=frozenset({JobStatus.COMPLETE, JobStatus.FAILED}))
+    return {one.offset: event_id(job.jobid, one.offset) for one in items}
+
+
 def replay_since(store: LoopStore, job: Job, folder: str, moment: float, *, dry_run: bool) -> list[dict[str, Any]]:
     """Have what was accepted at or after the moment made again; UsageError when that is not there any more."""
+    if get_settings(job).origin == KAFKA:
+        if get_settings(job).returns == DATASET:
+            return _build_anew(store, job, committed_end(store, job), dry_run=dry_run)
+        found = first_offset_since(store, job, utc_text(moment))
+        return resubmit_since(store, job, found, dry_run=dry_run) if found is not None else []
     from opendataflow.intake.reader import IntakeReader
 
     reader = IntakeReader(folder)
     if get_settings(job).returns == DATASET:
-        return _build_anew(store, job, reader, dry_run=dry_run)
+        if (first := reader.first_offset()) > 0:
+            raise UsageError(
+                f"{job.jobid} returns the whole dataset, which is built from its first item, and the log begins with "
+                f"item {first}: the rest is gone after `retention`. Begin with a first source that holds what they made"
+            )
+        return _build_anew(store, job, reader.durable_end(), dry_run=dry_run)
     offset, first = reader.offset_since(moment), reader.first_offset()
     batches = batches_since(store, job, offset)
     if batches:
@@ -84,14 +111,8 @@ def replay_since(store: LoopStore, job: Job, folder: str, moment: float, *, dry_
     return resubmit_since(store, job, offset, dry_run=dry_run)
 
 
-def _build_anew(store: LoopStore, job: Job, reader: "IntakeReader", *, dry_run: bool) -> list[dict[str, Any]]:
+def _build_anew(store: LoopStore, job: Job, end: int, *, dry_run: bool) -> list[dict[str, Any]]:
     """Have the whole dataset made from its first item again: each item changes what the next one finds."""
-    first, end = reader.first_offset(), reader.durable_end()
-    if first > 0:
-        raise UsageError(
-            f"{job.jobid} returns the whole dataset, which is built from its first item, and the log begins with item "
-            f"{first}: the rest is gone after `retention`. Begin with a first source that holds what they made"
-        )
     if committed_end(store, job) == 0:
         return []
     if not dry_run:

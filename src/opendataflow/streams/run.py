@@ -33,6 +33,7 @@ from opendataflow.project.address import stream_folder
 from opendataflow.store.records import streams
 from opendataflow.streams.child import StreamChild
 from opendataflow.streams.seal import Sealer
+from opendataflow.streams.topic_log import find_topic
 from opendataflow.streams.versions import Versions
 from opendataflow.streams.work import BatchWork
 
@@ -78,10 +79,13 @@ class StreamRunner:
         self._session, self._job, self._store = session, session.job, session.store
         self._runner, self._signals, self._settings = session.runner, session.signals, get_settings(session.job)
         self.folder = os.path.abspath(stream_folder(session.address, self._job.project, self._job.jobid))
-        self._log = IntakeReader(self.folder)
+        self._known_end = streams.committed_end(self._store, self._job)
+        self._topic = find_topic(self._store, self._job, committed=lambda: self._known_end, say=session.say)
+        self._intake = IntakeReader(self.folder)
+        self._log = self._topic or self._intake
         self._batches = BatchWork(
             self._job, session.address.work, self.folder, store=self._store, say=session.say,
-            secrets=tuple(session.passwords.values()),
+            secrets=tuple(session.passwords.values()), topic=self._topic,
         )  # fmt: skip
         self._work = self._batches.work()
         self._wakeup = Wakeup(self.folder)
@@ -93,7 +97,6 @@ class StreamRunner:
         self._look_at = self._refresh_at = self._not_before = 0.0
         self._lock = -1
         self._has_more: Callable[[], bool] = lambda: False  # than the log holds
-        self._known_end = streams.committed_end(self._store, self._job)
         self._runner.look_at_items = self._look_at_items
 
     def __enter__(self) -> "StreamRunner":
@@ -114,6 +117,8 @@ class StreamRunner:
     def __exit__(self, *_error: object) -> None:
         self._child.close()
         self._wakeup.close()
+        if self._topic is not None:
+            self._topic.close()
         os.close(self._lock)
 
     @contextlib.contextmanager
@@ -134,8 +139,8 @@ class StreamRunner:
         self._child.prepare()
         self._patiently(self._session.tidy)
         self._is_drain, self._until = drain, time.monotonic() + wait_seconds
-        self._report(streams.RUNNING)
-        waiting = max(self._log.durable_end() - self._known_end, 0)
+        self._patiently(lambda: self._report(streams.RUNNING))
+        waiting = max(self._patiently(self._log.durable_end) - self._known_end, 0)
         self._session.say(f"{self._job.jobid}: from item {self._known_end} on, {waiting} wait")
         state, reason = streams.STOPPED, ""
         try:
@@ -237,7 +242,10 @@ class StreamRunner:
 
     def _expect_range(self, start: int, end: int, at: str, slot: str) -> str:
         follows = self._returns_all
-        return streams.expect_batch(self._store, self._job, start, end, at=at, slot=slot, follows=follows)
+        parts = self._topic.parts(start, end) if self._topic is not None else ()
+        return streams.expect_batch(
+            self._store, self._job, start, end, at=at, slot=slot, follows=follows, parts=parts
+        )  # fmt: skip
 
     # Runs -----------------------------------------------------------------------------------------------------------
     def _finish_what_was_begun(self) -> Iterator[Outcome]:
@@ -301,8 +309,10 @@ class StreamRunner:
         """Whether the log has what a batch reads."""
         if job[:2] != self._job[:2]:
             return None
+        if self._topic is not None:
+            return self._topic.find_items(dataid)
         start, end = batch_range(dataid)
-        first, durable = self._log.first_offset(), self._log.durable_end()
+        first, durable = self._intake.first_offset(), self._intake.durable_end()
         items = f"items {start} to {end - 1}"
         if first <= start and end <= durable:
             return Items(True, f"{items} are durable in {self.folder}")

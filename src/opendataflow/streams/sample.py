@@ -15,9 +15,9 @@ from opendataflow.domain.job import Job
 from opendataflow.domain.partitions.scheme import FULL
 from opendataflow.domain.runs.child_json import read_json
 from opendataflow.domain.runs.run import Claim
-from opendataflow.domain.streams import batch_id, get_settings
+from opendataflow.domain.streams import KAFKA, batch_id, get_settings
 from opendataflow.domain.tables import find_table, table_location
-from opendataflow.errors import JobFailed, Refused
+from opendataflow.errors import JobFailed, Refused, UsageError
 from opendataflow.execution.log import RunLog
 from opendataflow.execution.pipeline import PROGRAM
 from opendataflow.execution.session import Session
@@ -50,6 +50,8 @@ def run_sample(session: Session, file: str, *, dry_run: bool) -> Sample:
     if dry_run:
         return _DryRun(session).run(file)
     job, begun = session.job, time.monotonic()
+    if get_settings(job).origin == KAFKA:
+        raise UsageError(f"{job.jobid} takes its items from a topic; write them there, or try them with --dry-run")
     folder = os.path.abspath(stream_folder(session.address, job.project, job.jobid))
     start, end = _accept(folder, job, file, begin=committed_end(session.store, job))
     rows, last = 0, Outcome(0, "COMPLETE", job.jobid, None, "there are no items in it")

@@ -21,8 +21,9 @@ from opendataflow.intake.entry import moment
 from opendataflow.intake.reader import IntakeReader
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.published import find_chunk
-from opendataflow.store.records.streams import Failure, find_complete, set_aside
+from opendataflow.store.records.streams import Failure, find_complete, set_aside, topic_parts
 from opendataflow.store.registry import get_dataset
+from opendataflow.streams.topic_log import TopicLog
 
 STATE = "_state.parquet"  # in the folder of a batch: the whole dataset, as pandas had it
 STAYING_PROGRAM = "opendataflow.spark.stream_child"
@@ -47,10 +48,11 @@ class BatchWork(_OnTheChild):
 
     def __init__(
         self, job: Job, work_folder: str, stream_folder: str, *, store: LoopStore, say: Callable[[str], None],
-        secrets: tuple[str, ...],
+        secrets: tuple[str, ...], topic: TopicLog | None = None,
     ) -> None:  # fmt: skip
+        """`topic` instead of the log, where the items are records of one."""
         super().__init__(job, os.path.join(work_folder, "runs"), store, say, {}, secrets)
-        self._stream_folder, self._settings = stream_folder, get_settings(job)
+        self._stream_folder, self._settings, self._topic = stream_folder, get_settings(job), topic
         self.never_run: set[str] = set()  # batches of which no run can have set anything aside before
 
     def _spec(self, claim: Claim, locations: Locations) -> dict[str, Any]:
@@ -97,7 +99,16 @@ class BatchWork(_OnTheChild):
             "end": end,
             "fields": [list(field) for field in self._settings.schema],
             "set_aside": self._settings.on_error != FAIL,
+            "topic": self._topic_range(claim.dataid),
         }
+
+    def _topic_range(self, dataid: str) -> dict[str, Any] | None:
+        if self._topic is None:
+            return None
+        parts = topic_parts(self._store, self._job, dataid)
+        found = self._settings.source["kafka"]
+        kafka = {name: found[name] for name in ("servers", "topic", "options") if name in found}
+        return {**kafka, "parts": [list(part) for part in parts]}
 
     def manifests(self, claim: Claim, locations: Locations) -> tuple[tuple[str, str, Manifest], ...]:
         """What was written; the items that were left out are set aside before anybody sees the others."""
@@ -109,7 +120,7 @@ class BatchWork(_OnTheChild):
         return found
 
     def _failures(self, aside: list[list[Any]]) -> list[Failure]:
-        found = failures_of(IntakeReader(self._stream_folder), aside)
+        found = failures_of(self._topic or IntakeReader(self._stream_folder), aside)
         return [one._replace(error=self._hidden(one.error), item=self._hidden(one.item)) for one in found]
 
     def dry_spec(self, claim: Claim, locations: Locations) -> dict[str, Any]:
@@ -121,7 +132,7 @@ class BatchWork(_OnTheChild):
         return spec if self._settings.returns != DATASET else self._with_state(spec, claim, None)
 
 
-def failures_of(log: IntakeReader, aside: list[list[Any]]) -> list[Failure]:
+def failures_of(log: IntakeReader | TopicLog, aside: list[list[Any]]) -> list[Failure]:
     """The items at these offsets, each with its error."""
     found = []
     for offset, error in aside:

@@ -30,6 +30,10 @@ def apply(
     move: Annotated[
         bool, typer.Option("--move", help="The data are where project.yml says, wherever they were before.")
     ] = False,
+    new_project: Annotated[
+        bool,
+        typer.Option("--new-project", help="Begin a second project over the files of another one."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Register what project.yml declares: one transaction, nothing half-done. Makes the store if there is none.
@@ -41,13 +45,15 @@ def apply(
     from opendataflow.execution.root_marker import check_root, keep_root
     from opendataflow.project.registration.load import load_registration
     from opendataflow.store.registry import apply as apply_to
-    from opendataflow.store.registry import plan
+    from opendataflow.store.registry import check_name, plan
 
     found = project_address()
     store = existing(found)
     wanted = load_registration(found.home or "", found.environment or "", bound=bound_in(found, store) if store else {})
     store = store or opened(found, make=True)
     now = datetime.datetime.now(datetime.UTC)
+    if not new_project:
+        check_name(store, wanted)
     if not (dry_run and move):
         check_root(store, wanted, move=move)
     changes = (plan if dry_run else apply_to)(store, wanted, now=now)

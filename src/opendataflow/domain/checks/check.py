@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from opendataflow.domain.types import DATE, HAVE_TEXT, INTEGER, NUMERIC, TEXT, TIMESTAMP, VOID, family, moment, number
+from opendataflow.domain.types.values import DATE, HAVE_TEXT, INTEGER, NUMERIC, TEXT, TIMESTAMP, VOID, moment, number
 
 FAIL, WARN, QUARANTINE = "fail", "warn", "quarantine"
 ON_FILES = ("exists", "bytes", "checksum", "freshness")  # need no row
@@ -165,6 +165,8 @@ def missing_column(column: str, names: Sequence[str], *, file: str = "") -> str:
 
 def unfit_bounds(column: str, type_: str, bounds: Sequence[Any]) -> str:
     """Why values of this type cannot lie between these bounds; empty when they can."""
+    from opendataflow.domain.types.spark import family  # a script without checks does without the table
+
     given, kind = [bound for bound in bounds if bound is not None], family(type_)
     if kind in (DATE, TIMESTAMP):
         unfit = [bound for bound in given if not isinstance(bound, str) or moment(bound) is None]
@@ -177,6 +179,8 @@ def unfit_bounds(column: str, type_: str, bounds: Sequence[Any]) -> str:
 
 def without_text(column: str, type_: str) -> str:
     """Why values of this type match no pattern; empty when they can."""
+    from opendataflow.domain.types.spark import family
+
     if family(type_) in HAVE_TEXT or type_ == VOID:
         return ""
     return f"{column} is {type_}; a pattern needs text, whole numbers, dates or true and false"

@@ -13,7 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from opendataflow.domain.checks.check import ON_EACH_ROW
 from opendataflow.domain.checks.patterns import re2_pattern, why_refused
-from opendataflow.domain.types import HAVE_TEXT, family
+from opendataflow.domain.types.spark import family
+from opendataflow.domain.types.values import HAVE_TEXT
 from opendataflow.project.schema.values import Duration
 
 Scalar = bool | int | float | str

@@ -181,5 +181,10 @@ KEYS: dict[str, dict[str, str]] = {
         "format": "of its files; csv by default",
         "kafka": "a topic whose records are items",
     },
-    "KafkaEntry": {"servers": "host:port, or a list of them", "topic": "the topic"},
+    "KafkaEntry": {
+        "servers": "host:port, or a list of them",
+        "topic": "the topic",
+        "lost": "when retention removed records before they were read: fail (the default), or skip them",
+        "options": "settings of librdkafka; a value `env:NAME` is that variable's",
+    },
 }

@@ -9,6 +9,8 @@ from pydantic import AfterValidator, BaseModel, Field, field_validator, model_va
 
 from opendataflow.domain.partitions.scheme import SCHEMES, check_scheme
 from opendataflow.domain.tables import REPLACE_TABLE
+from opendataflow.domain.types.datatype import parse_type
+from opendataflow.domain.types.spark import WORDS
 from opendataflow.domain.variables import is_platform_variable, why_refused
 from opendataflow.errors import UsageError
 from opendataflow.project.schema.checks import ArrivalEntry, CheckEntry
@@ -29,11 +31,6 @@ _VARIABLE = re.compile(r"\$\{[^}]*\}")
 _ONE_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _ABOUT_DATABASES = ("table", "query", "driver", "driver_options", "connections", "write", "staging")
 _PARTS_OF_ADDRESS = ("hostname", "database", "username")
-_TYPES = (
-    "string", "varchar", "char", "boolean", "byte", "tinyint", "short", "smallint", "int", "integer", "long", "bigint",
-    "float", "real", "double", "decimal", "dec", "numeric", "date", "timestamp", "timestamp_ntz", "timestamp_ltz",
-    "binary", "interval", "array", "map", "struct", "variant", "void",
-)  # fmt: skip
 
 
 class _Strict(Strict, BaseModel):  # BaseModel again: linters look for models file by file
@@ -108,10 +105,17 @@ class Environment(_Strict):
 def _column_type(text: str) -> str:
     word = re.match(r"[a-z_]*", text.strip().lower())
     name = word.group() if word else ""
-    if name not in _TYPES:
-        raise ValueError(
-            f"{text!r} is not a type like string, int, double, date or timestamp{suggestion(name, _TYPES)}"
-        )
+    if name not in WORDS:
+        raise ValueError(f"{text!r} is not a type like string, int, double, date or timestamp{suggestion(name, WORDS)}")
+    try:
+        found = parse_type(text)
+    except ValueError:
+        like = "decimal(10,2), array<string>, map<string,int> or struct<street:string,number:int>"
+        raise ValueError(f"{text!r} is not a type like {like}") from None
+    for part in found.parts():
+        name = part.name.partition(" ")[0]
+        if name not in WORDS:
+            raise ValueError(f"{text!r} is not a type: it holds {name!r}{suggestion(name, WORDS)}")
     return text
 
 

@@ -6,7 +6,17 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, field_validator, model_validator
 
 from opendataflow.domain.streams import STATE_BYTES
-from opendataflow.domain.types import OTHER, family, parts_of, plain_name
+from opendataflow.domain.types.datatype import ARRAY, MAP, STRUCT, DataType, parse_type
+from opendataflow.domain.types.spark import (
+    DECIMAL,
+    MOST_DIGITS,
+    SIMPLE,
+    as_compared,
+    family,
+    in_sparks_words,
+    is_decimal,
+)
+from opendataflow.domain.types.values import OTHER
 from opendataflow.project.schema.values import Duration, Filled, Strict, check_line, seconds
 from opendataflow.project.source import suggestion
 
@@ -14,7 +24,8 @@ MOST_ITEMS = 10_000_000
 _MILLISECONDS = re.compile(r"([0-9]{1,9})\s*ms")
 _SIZE = re.compile(r"([0-9]{1,12})\s*(B|KB|MB|GB)?", re.IGNORECASE)
 _UNITS = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}
-_WORDS = ("string", "boolean", "int", "bigint", "smallint", "tinyint", "float", "double", "date", "timestamp")
+OWN_OPTIONS = ("bootstrap.servers", "group.id", "enable.auto.commit", "enable.auto.offset.store", "auto.offset.reset")
+_WORDS = (*SIMPLE, DECIMAL)
 
 
 class _Strict(Strict, BaseModel):  # BaseModel again: linters look for models file by file
@@ -23,35 +34,39 @@ class _Strict(Strict, BaseModel):  # BaseModel again: linters look for models fi
 
 def _field_type(text: str) -> str:
     """The type in its plain name: `Decimal (10, 2)` → `decimal(10,2)`, `struct<a: integer>` → `struct<a:int>`."""
-    name = re.sub(r"\s+", "", text)
-    nested = re.fullmatch(r"(?i)(array|map|struct)<(.*)>", name)
-    if nested is None:
-        return _simple_type(text)
-    word, parts = nested[1].lower(), parts_of(nested[2])
-    if word == "array" and len(parts) == 1:
-        return f"array<{_field_type(parts[0])}>"
-    if word == "map" and len(parts) == 2:
-        if _field_type(parts[0]) != "string":
-            raise ValueError(f"{text!r}: the keys of a map are strings, as JSON has them")
-        return f"map<string,{_field_type(parts[1])}>"
-    if word == "struct" and all(re.fullmatch(r"\w+:.+", part) for part in parts):
-        fields = (part.partition(":") for part in parts)
-        return f"struct<{','.join(f'{name}:{_field_type(inner)}' for name, _, inner in fields)}>"
-    raise ValueError(f"{text!r} is not a type like array<string>, map<string,int> or struct<street:string,number:int>")
+    try:
+        found = as_compared(in_sparks_words(parse_type(text)))
+    except ValueError:
+        raise _no_type(text, text.partition("<")[0].strip().lower()) from None
+    _check_type(found, text)
+    return str(found)
 
 
-def _simple_type(text: str) -> str:
-    name = plain_name(text)
-    if family(name) == OTHER and name != "binary":
+def _check_type(found: DataType, text: str) -> None:
+    """Raise ValueError for a type that no field of an item can have; `text` is how it is written."""
+    if found.name == MAP and str(found.inner[0]) != "string":
+        raise ValueError(f"{text!r}: the keys of a map are strings, as JSON has them")
+    if found.name == STRUCT and not (found.fields and all(re.fullmatch(r"\w+", name) for name in found.fields)):
+        raise _no_type(text, STRUCT)
+    for type_ in found.inner:
+        _check_type(type_, str(type_))
+    if not found.is_nested and family(found) == OTHER and str(found) != "binary":
+        raise _no_type(text, found.name)
+    if found.name == DECIMAL and not is_decimal(found):
         raise ValueError(
-            f"{text!r} is not a type of an item's field like string, int, double, decimal(10,2), date, timestamp or "
-            f"array<string>{suggestion(name, _WORDS)}"
+            f"{text!r}: a decimal has 1 to {MOST_DIGITS} digits, and no more of them after the point than in all"
         )
-    if name.startswith("decimal("):
-        precision, scale = (int(part) for part in [*name[8:-1].split(","), "0"][:2])
-        if not (1 <= precision <= 38 and 0 <= scale <= precision):
-            raise ValueError(f"{text!r}: a decimal has 1 to 38 digits, and no more of them after the point than in all")
-    return name
+
+
+def _no_type(text: str, name: str) -> ValueError:
+    if name in (ARRAY, MAP, STRUCT):
+        return ValueError(
+            f"{text!r} is not a type like array<string>, map<string,int> or struct<street:string,number:int>"
+        )
+    return ValueError(
+        f"{text!r} is not a type of an item's field like string, int, double, decimal(10,2), date, timestamp or "
+        f"array<string>{suggestion(name, _WORDS)}"
+    )
 
 
 def _field_name(name: str) -> str:
@@ -91,6 +106,29 @@ def _size(value: object) -> int:
 class KafkaEntry(_Strict):
     servers: Annotated[Filled, BeforeValidator(lambda value: ",".join(value) if isinstance(value, list) else value)]
     topic: Filled
+    lost: Literal["fail", "skip"] = "fail"
+    options: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("options", mode="before")
+    @classmethod
+    def _as_text(cls, value: object) -> object:
+        """Numbers and truths as the client has them: 5, true."""
+        if not isinstance(value, dict):
+            return value
+        return {
+            key: str(one).lower() if isinstance(one, bool) else str(one) if isinstance(one, int | float) else one
+            for key, one in value.items()
+        }
+
+    @field_validator("options")
+    @classmethod
+    def _no_secrets(cls, options: dict[str, str]) -> dict[str, str]:
+        for key, value in options.items():
+            if key in OWN_OPTIONS:
+                raise ValueError(f"{key} is OpenDataFlow's own; leave it out")
+            if "password" in key and not value.startswith("env:"):
+                raise ValueError(f"{key} does not belong into a file; name a variable: `{key}: env:KAFKA_PASSWORD`")
+        return options
 
 
 class FromEntry(_Strict):
@@ -154,7 +192,10 @@ class StreamEntry(_Strict):
         if self.from_ is None:
             return {"intake": True}
         if self.from_.kafka is not None:
-            return {"kafka": {"servers": self.from_.kafka.servers, "topic": self.from_.kafka.topic}}
+            kafka = self.from_.kafka
+            return {
+                "kafka": {"servers": kafka.servers, "topic": kafka.topic, "lost": kafka.lost, "options": kafka.options}
+            }
         return {"folder": self.from_.folder, "format": self.from_.format or "csv"}
 
     def definition(self) -> dict[str, Any]:

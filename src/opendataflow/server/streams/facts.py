@@ -7,6 +7,9 @@ from typing import Any
 
 from opendataflow.domain.job import Job
 from opendataflow.domain.streams import INTAKE, Field, event_id, get_settings
+from opendataflow.domain.types.datatype import ARRAY, MAP, STRUCT
+from opendataflow.domain.types.spark import family, spark_type
+from opendataflow.domain.types.values import BOOLEAN, DATE, INTEGER, NUMERIC, TIMESTAMP
 from opendataflow.project.address import Address, stream_folder
 from opendataflow.server.problems import NotThere
 from opendataflow.store.claims import LoopStore
@@ -18,8 +21,10 @@ BAR_SECONDS = 15
 BARS = 60  # a quarter of an hour
 MOST_BATCHES = 4_000  # that the plot looks at
 _BATCH = ("dataid", "start", "end", "at", "slot", "status", "runid", "published_at")
-_EXAMPLES = {"boolean": True, "date": "2026-11-17", "timestamp": "2026-11-17T02:30:00Z"}
-_WHOLE, _REAL = ("tinyint", "smallint", "int", "bigint", "long"), ("float", "double", "decimal")
+_EXAMPLES: dict[str, Any] = {
+    INTEGER: 1, NUMERIC: 1.5, BOOLEAN: True, DATE: "2026-11-17", TIMESTAMP: "2026-11-17T02:30:00Z", ARRAY: [], MAP: {},
+    STRUCT: {},
+}  # fmt: skip
 
 
 def list_stands(store: LoopStore, address: Address, *, project: str | None) -> list[dict[str, Any]]:
@@ -60,12 +65,8 @@ def one_stream(store: LoopStore, address: Address, project: str, slug: str) -> d
 
 def example(field: Field) -> Any:
     """A value that would be accepted."""
-    kind = field.type.partition("(")[0]
-    if kind in _WHOLE or kind in _REAL:
-        return 1 if kind in _WHOLE else 1.5
-    if kind.startswith(("array", "list")):
-        return []
-    return {} if kind.startswith(("map", "struct")) else _EXAMPLES.get(kind, "x")
+    type_ = spark_type(field.type)
+    return _EXAMPLES.get(type_.name if type_.is_nested else family(type_), "x")
 
 
 def rates(store: LoopStore, job: Job) -> list[dict[str, Any]]:

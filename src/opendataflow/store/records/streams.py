@@ -13,7 +13,15 @@ from typing import Any, NamedTuple
 
 from opendataflow.domain.job import Job, JobStatus
 from opendataflow.domain.runs.questions import CODES, Question
-from opendataflow.domain.streams import Settings, batch_id, batch_range, get_settings, not_a_stream, read_settings
+from opendataflow.domain.streams import (
+    Settings,
+    TopicPart,
+    batch_id,
+    batch_range,
+    get_settings,
+    not_a_stream,
+    read_settings,
+)
 from opendataflow.errors import Refused, UsageError
 from opendataflow.store.claims import LoopStore, Transaction
 from opendataflow.store.rows import Params, Row
@@ -188,11 +196,13 @@ def _open(store: LoopStore, job: Job) -> list[Row]:
 
 
 def expect_batch(
-    store: LoopStore, job: Job, start: int, end: int, *, at: str, slot: str, follows: bool = False
+    store: LoopStore, job: Job, start: int, end: int, *, at: str, slot: str, follows: bool = False,
+    parts: Sequence[TopicPart] = (),
 ) -> str:  # fmt: skip
     """Give the items from `start` up to `end` a row to be claimed, and return its dataid.
 
-    With `follows`, they must begin where the stream stands: Refused, if that has moved.
+    With `follows`, they must begin where the stream stands: Refused, if that has moved. `parts` are what these items
+    are in a topic, one for every partition.
 
     Ranges that overlap it and were never claimed are forgotten. One that was claimed keeps its items: Refused, as a
     destination may have it already. UsageError when a part is published.
@@ -209,6 +219,8 @@ def expect_batch(
                 _make_room(tx, job, dataid, other, status, runid, owner)
             tx.run("expect_batch", row)
             tx.run("put_batch", {**row, "at": at, "slot": slot})
+            if parts and not tx.rows("topic_parts", row):  # one that was claimed keeps its parts
+                tx.run_many("put_topic_part", [{**row, **part._asdict()} for part in parts])
 
     store.again(change)
     return dataid
@@ -225,7 +237,30 @@ def _make_room(
             f"{job.jobid}/{dataid} overlaps {other}, which is {status}{by}; that one is done first",
             exit_code=CODES[Question.SAFE][1],
         )
-    tx.run("delete_batch", {**_of(job), "dataid": other})
+    for name in ("delete_batch", "delete_topic_parts"):
+        tx.run(name, {**_of(job), "dataid": other})
+
+
+def topic_parts(store: LoopStore, job: Job, dataid: str) -> list[TopicPart]:
+    """What a batch holds of the stream's topic; nothing for streams from elsewhere."""
+    return [TopicPart(*row) for row in store.read("topic_parts", {**_of(job), "dataid": dataid}, file=FILE)]
+
+
+def topic_parts_before(store: LoopStore, job: Job, end: int) -> list[TopicPart]:
+    """The same of the batch whose items end there."""
+    return [TopicPart(*row) for row in store.read("topic_parts_before", {**_of(job), "end": end}, file=FILE)]
+
+
+def find_batch_of(store: LoopStore, job: Job, offset: int) -> str | None:
+    """The batch that holds this item."""
+    rows = store.read("batch_of_item", {**_of(job), "offset": offset}, file=FILE)
+    return rows[0][0] if rows and batch_range(rows[0][0])[0] <= offset else None
+
+
+def first_offset_since(store: LoopStore, job: Job, since: str) -> int | None:
+    """The first item of the first batch that was taken then or later."""
+    rows = store.read("first_offset_since", {**_of(job), "since": since}, file=FILE)
+    return None if rows[0][0] is None else int(rows[0][0])
 
 
 def batches_since(store: LoopStore, job: Job, offset: int) -> list[tuple[str, str]]:
@@ -328,7 +363,7 @@ def begin_anew(store: LoopStore, job: Job) -> None:
                     "has ended",
                     exit_code=CODES[Question.SAFE][1],
                 )
-            for name in ("drop_rows", "drop_chunks", "drop_batches"):
+            for name in ("drop_rows", "drop_chunks", "drop_batches", "drop_topic_parts"):
                 tx.run(name, of)
 
     store.again(change)
@@ -365,7 +400,7 @@ def _forget(store: LoopStore, of: Params, dataids: list[str]) -> None:
         tx.run("hold_stream", of)
         for dataid in dataids:
             one = {**of, "dataid": dataid}
-            for name in ("forget_row", "forget_chunk", "forget_batch"):
+            for name in ("forget_row", "forget_chunk", "forget_batch", "delete_topic_parts"):
                 tx.run(name, one)
 
 

@@ -89,6 +89,36 @@ FROM stream_batch b JOIN job_status s ON s.project = b.project AND s.jobid = b.j
 WHERE b.project = :project AND b.jobid = :jobid AND s.status = 'COMPLETE' AND s.modified >= :since
 ORDER BY b.end_offset DESC LIMIT :limit
 
+-- Parts of topics ---------------------------------------------------------------------------------------------------
+-- name: put_topic_part
+INSERT INTO stream_topic_part (project, jobid, dataid, partition_no, start_offset, end_offset)
+VALUES (:project, :jobid, :dataid, :partition, :start, :end)
+ON CONFLICT (project, jobid, dataid, partition_no) DO NOTHING
+
+-- name: delete_topic_parts
+DELETE FROM stream_topic_part WHERE project = :project AND jobid = :jobid AND dataid = :dataid
+
+-- name: drop_topic_parts
+DELETE FROM stream_topic_part WHERE project = :project AND jobid = :jobid
+
+-- name: topic_parts
+SELECT partition_no, start_offset, end_offset FROM stream_topic_part
+WHERE project = :project AND jobid = :jobid AND dataid = :dataid ORDER BY partition_no
+
+-- name: topic_parts_before
+-- Of the batch that ends there: every batch has a row for every partition.
+SELECT t.partition_no, t.start_offset, t.end_offset
+FROM stream_batch b JOIN stream_topic_part t ON t.project = b.project AND t.jobid = b.jobid AND t.dataid = b.dataid
+WHERE b.project = :project AND b.jobid = :jobid AND b.end_offset = :end ORDER BY t.partition_no
+
+-- name: batch_of_item
+SELECT dataid FROM stream_batch
+WHERE project = :project AND jobid = :jobid AND end_offset > :offset ORDER BY end_offset LIMIT 1
+
+-- name: first_offset_since
+SELECT min(start_offset) FROM stream_batch
+WHERE project = :project AND jobid = :jobid AND at >= :since
+
 -- Seals -------------------------------------------------------------------------------------------------------------
 -- name: batches_of_slot
 SELECT dataid FROM stream_batch WHERE project = :project AND jobid = :jobid AND slot = :slot ORDER BY dataid
