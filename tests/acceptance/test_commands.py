@@ -74,7 +74,9 @@ def test_dataid_runs_that_one_and_says_what_became_of_it_later(sqlite_project: P
     assert lines(project.folder / "ran") == ["2"]
     code, told = run("2")
     assert (code, lines(project.folder / "ran")) == (0, ["2"])
-    assert "work/2: is COMPLETE already; `dataflow resubmit work 2` runs it again" in told
+    again = "is COMPLETE already; `dataflow resubmit work 2` runs it again"
+    up_to_date = "up to date since run 2; `--again` runs it anyway"
+    assert f"work/2: {again if command == 'RunJob' else up_to_date}" in told
     code, told = run("17")
     assert code == 2
     assert "'17' is not a dataid of work" in told

@@ -1,6 +1,7 @@
 """`dataflow init` and `dataflow check-project`: from nothing to a registered project."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -76,6 +77,10 @@ def test_the_workflow_checks_and_validates(sqlite_project: Project) -> None:
     workflow = yaml.safe_load((sqlite_project.folder / "shop/.github/workflows/ci.yml").read_text())
     commands = [step.get("run") for step in workflow["jobs"]["check"]["steps"]]
     assert commands[-2:] == ["dataflow check-project", "dataflow validate"]
+    assert workflow["permissions"] == {"contents": "read"}
+    used = [step["uses"] for step in workflow["jobs"]["check"]["steps"] if "uses" in step]
+    assert used
+    assert [one for one in used if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", one)] == [], "a tag can be moved"
 
 
 def test_the_projects_own_test_finds_what_is_wrong(sqlite_project: Project) -> None:

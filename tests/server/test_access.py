@@ -19,7 +19,7 @@ from opendataflow.server.http_limits import HEADERS, MOST_BODY
 from opendataflow.server.stores import Stores
 from opendataflow.store import open_store
 from opendataflow.store.operations import Key, resubmit
-from opendataflow.store.records.accounts import Role
+from opendataflow.store.records.accounts import Role, add_account, add_token
 from support.people import Person
 from support.projects import Project
 from support.servers import LEADS, new_token
@@ -129,6 +129,36 @@ def test_a_smaller_role_is_refused(site: Site, people: dict[str, Visitor], metho
         answer = people[smaller].ask(method, filled(path), None if method == "GET" else {})
         assert answer.status == 403
         assert f"this needs the role {role}, and the-{smaller} is {smaller}" in answer.words
+
+
+@pytest.fixture(scope="module")
+def tokens(site: Site) -> dict[str, Visitor]:
+    """An admin's tokens of each scope; and those that open nothing here."""
+    store = open_store(site.project.store, actor="tests")
+    try:
+        add_account(store, "the-admin", Role.ADMIN)
+        found = {role: add_token(store, "the-admin", role, Role[role.upper()]) for role in ROLES}
+        found["revoked"] = add_token(store, "the-admin", "revoked", Role.ADMIN)
+        found["expired"] = add_token(store, "the-admin", "expired", Role.ADMIN, seconds=-1)
+        add_account(store, "the-disabled", Role.ADMIN)
+        found["disabled"] = add_token(store, "the-disabled", "disabled", Role.ADMIN)
+    finally:
+        store.close()
+    site.project.sql("UPDATE api_token SET revoked_at = created_at WHERE name = 'revoked'")
+    site.project.sql("UPDATE account SET disabled_at = created_at WHERE username = 'the-disabled'")
+    found["stream"] = new_token(site.project)
+    return {name: Visitor(site.url, token=token) for name, token in found.items()}
+
+
+@pytest.mark.parametrize(("method", "path", "role"), OWNED, ids=str)
+def test_a_token_opens_what_its_scope_opens_and_no_more(
+    site: Site, tokens: dict[str, Visitor], method: str, path: str, role: str
+) -> None:
+    body = None if method == "GET" else {}
+    for name in ("revoked", "expired", "disabled", "stream"):
+        assert tokens[name].ask(method, filled(path), body).status in (401, 303), name
+    for smaller in ROLES[: ROLES.index(role)]:
+        assert tokens[smaller].ask(method, filled(path), body).status == 403
 
 
 @pytest.mark.parametrize(("method", "path"), [one[:2] for one in OWNED if one[0] != "GET"], ids=str)

@@ -184,3 +184,20 @@ def test_old_records_are_counted_first_and_then_removed(at_night: Night) -> None
     assert done["result"]["is_all"]
     detail = at_night.project.sql("SELECT detail FROM web_action WHERE action = 'clean-history'")[0][0]
     assert json.loads(detail) == {"project": "shop", "job": None, "days_old": 0}
+
+
+@pytest.mark.parametrize(
+    ("action", "asked"),
+    [
+        ("run", {**LOAD, "dataid": []}),
+        ("abort", {"run": 2**63}),
+        ("abort", {"run": [-1]}),
+        ("stream-replay", {"project": "shop", "stream": "leads", "offset": 2**63}),
+        ("stream-replay", {"project": "shop", "stream": "leads", "offset": -(2**70)}),
+    ],
+)
+def test_numbers_that_no_store_holds_and_empty_lists_are_refused(
+    at_night: Night, action: str, asked: dict[str, Any]
+) -> None:
+    for path in (f"/v1/actions/{action}/plan", f"/v1/actions/{action}"):
+        assert at_night.script.post(path, asked).status == 422

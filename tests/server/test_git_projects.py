@@ -461,3 +461,42 @@ def test_a_key_reaches_ssh_in_a_file_that_nobody_else_can_read(ops: Project, ori
     without = ops.dataflow("project", "pull", env={**env, "DATAFLOW_PASSKEY": ""})
     assert without.returncode == 1
     assert "no passkey is given" in without.stderr
+
+
+# Where its data may be ------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("told", ["/", "~/data", "../../../..", "link"])
+def test_a_git_project_has_its_data_below_its_own_folder_or_where_the_operator_says(
+    ops: Project, origin: Origin, tmp_path: Path, told: str
+) -> None:
+    commit = origin.shop()
+    add(ops, origin)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (home(ops).parent / "shared" / "link").symlink_to(tmp_path)
+    origin.write("project.yml", SCRIPTS.replace("root: ./data", f"root: {told}"))
+    origin.push()
+    refused = ops.dataflow("project", "pull", env={"HOME": str(tmp_path)})
+    assert refused.returncode == 1
+    assert "which git projects may not use here" in refused.stdout + refused.stderr
+    assert home(ops).name == commit, "what was there stays"
+    origin.write("project.yml", SCRIPTS.replace("root: ./data", f"root: {outside}"))
+    allowed = origin.push()
+    done = ops.dataflow("project", "pull", env={"DATAFLOW_GIT_ROOTS": f"/nowhere:{outside}"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert home(ops).name == allowed
+
+
+def test_a_git_project_reads_no_database_file_of_others(ops: Project, origin: Origin, tmp_path: Path) -> None:
+    """The store's own holds the hashes of passwords."""
+    commit = origin.shop()
+    add(ops, origin)
+    store = ops.store.removeprefix("sqlite:///")
+    for url in (f"sqlite:///{store}", f"sqlite:///{store}?mode=ro"):
+        declared = f'datasets:\n  users: {{url: "{url}", table: account}}\n'
+        origin.write("project.yml", SCRIPTS.replace("datasets:\n", declared))
+        origin.push()
+        refused = ops.dataflow("project", "pull")
+        assert refused.returncode == 1
+        assert "names" in refused.stdout + refused.stderr
+        assert "which git projects may not use here" in refused.stdout + refused.stderr
+        assert home(ops).name == commit

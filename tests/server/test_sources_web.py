@@ -152,6 +152,13 @@ def test_what_project_yml_declares_is_read_only_and_what_it_leaves_open_is_not(s
         ({"url": "sqlite:///x.db", "table": "t", "partitions": "dayly:2025-01-01"}, "did you mean 'daily'?"),
         ({"url": "${DATAFLOW_PASSKEY}"}, "a bound value is taken as it is"),
         ({"url_env": "DATAFLOW_PASSKEY", "table": "t"}, "DATAFLOW_PASSKEY is reserved for OpenDataFlow's own secrets"),
+        ({"url": "x://y", "table": "t", "driver": "/tmp/evil.so"}, "the name of an ADBC driver that is installed here"),
+        ({"url": "x://y", "table": "t", "driver": "os"}, "the name of an ADBC driver that is installed here"),
+        ({"url": "x://y", "table": "t", "driver": "adbc_driver_nothing"}, "an ADBC driver that is installed here"),
+        (
+            {"url": "x://y", "table": "t", "driver": "adbc_driver_sqlite", "driver_options": {"entrypoint": "main"}},
+            "driver_options: entrypoint loads a library",
+        ),
         ({"tabel": "t"}, "tabel: cannot be bound; did you mean `table`?"),
         ({"path": "x\x00.csv"}, "holds a character that no store can keep"),
         ({"checks": "[]"}, "checks: cannot be bound"),

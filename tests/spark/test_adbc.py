@@ -292,3 +292,14 @@ def test_a_chunk_is_its_slot_of_time_or_its_value_whatever_the_session_s_zone(
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT count(*) FROM events WHERE {condition}")
             assert cursor.fetchone() == (rows,)
+
+
+@pytest.mark.parametrize("held", ["AKIAverysecretvalue", "jdbc:AKIAverysecretvalue", "s3cret://AKIAverysecretvalue/x"])
+def test_what_a_variable_holds_that_is_no_address_is_in_no_error(monkeypatch: pytest.MonkeyPatch, held: str) -> None:
+    """Somebody may name any variable of the process as that of an address, and read the error."""
+    monkeypatch.setenv("CLOUD_KEY", held)
+    at = Database(url="", url_variable="CLOUD_KEY", table="t", options={})
+    with pytest.raises(ConfigurationError) as raised:
+        resolve(at)
+    assert "AKIA" not in str(raised.value)
+    assert "CLOUD_KEY" in str(raised.value)

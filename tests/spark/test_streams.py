@@ -184,6 +184,19 @@ def _hold_a_batch(stream: Stream) -> None:
     wait_for(held.exists, "a batch is held up", seconds=90)
 
 
+@pytest.mark.usefixtures("own_driver")
+def test_a_stream_without_items_lets_the_driver_stop_and_the_next_item_starts_another(sqlite_project: Project) -> None:
+    stream = Stream(sqlite_project, master="local[2]\n  idle: 2s")
+    with running(stream) as runner:
+        stream.send(5)
+        stream.wait_until_published(runner)
+        wait_for(lambda: keepers() == [], "the keeper has stopped", seconds=60)
+        assert runner.poll() is None
+        stream.send(5)
+        stream.wait_until_published(runner)
+    assert [row["id"] for row in stream.rows()] == stream.good
+
+
 @pytest.mark.timeout(400)
 def test_a_stream_on_spark_connect_has_a_child_for_each_batch(sqlite_project: Project, tmp_path: Path) -> None:
     with clusters.connect(tmp_path / "server") as server:

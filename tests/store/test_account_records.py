@@ -108,15 +108,18 @@ def test_a_link_ends_after_a_day(world: World, anna: str) -> None:
     assert names(world) == {"anna": "admin"}
 
 
-def test_a_link_for_an_account_is_a_new_password_and_ends_its_sessions(world: World, anna: str) -> None:
+def test_a_link_for_an_account_is_a_new_password_and_ends_its_sessions_and_tokens(world: World, anna: str) -> None:
     session = accounts.open_session(world.store, anna)
+    token = accounts.add_token(world.store, anna, "nightly", Role.VIEWER)
     secret, link = login_links.make_link(world.store, "ANNA", Role.VIEWER, by="cli")
+    assert accounts.find_token(world.store, token) is not None, "a link that nobody has used changes nothing"
     assert link == (Kind.RESET, "anna", Role.ADMIN), "the role stays"
     assert accounts.find_session(world.store, session) is not None
     login_links.use_link(world.store, secret, username="mallory", password_hash="$another")
     assert names(world) == {"anna": "admin"}
     assert accounts.get_account(world.store, anna).password_hash == "$another"
     assert accounts.find_session(world.store, session) is None
+    assert accounts.find_token(world.store, token) is None
 
 
 def test_a_newer_link_makes_the_older_one_void(world: World, anna: str) -> None:

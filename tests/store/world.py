@@ -30,6 +30,7 @@ TABLES = (
     "git_version", "git_task", "run_version", "schedule", "source_binding", "source_test", "abort_request", "request",
     "alert_watch", "alert_pace",
     "alert_message", "alert",
+    "stale_event", "made", "made_from", "job_code", "stale", "chunk_damage",
 )  # fmt: skip
 
 

@@ -15,7 +15,9 @@ import warnings
 from typing import Any, NamedTuple
 
 from opendataflow.alerts.wording import Words, words
+from opendataflow.domain.variables import is_platform_variable
 from opendataflow.errors import ConfigurationError, DataflowError, StoreUnavailable
+from opendataflow.own_process import protect
 from opendataflow.project.notify_address import masked, read_address
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.records.alert_messages import Message, claim_message, mark_failed, mark_sent
@@ -159,6 +161,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    protect(is_platform_variable)
     code = main()
     sys.stdout.flush()
     os._exit(code)  # a thread that still hangs is nobody's any more

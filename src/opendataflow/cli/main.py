@@ -12,8 +12,8 @@ from opendataflow import __version__
 from opendataflow.cli import serve
 from opendataflow.cli.accounts import users as accounts
 from opendataflow.cli.alerts import notify
-from opendataflow.cli.datasets import arrive, checks, output
-from opendataflow.cli.jobs import operate, recover, registered, schedule, state
+from opendataflow.cli.datasets import arrive, checks, output, verify
+from opendataflow.cli.jobs import operate, recover, registered, schedule, stale, state
 from opendataflow.cli.projects import crypt, validate
 from opendataflow.cli.projects import git as git_projects
 from opendataflow.cli.projects import import_legacy as legacy
@@ -26,9 +26,11 @@ from opendataflow.cli.streams import control as stream
 from opendataflow.cli.workers import limits as scale
 from opendataflow.cli.workers import spark as spark_drivers
 from opendataflow.cli.workers import tick, worker
+from opendataflow.domain.variables import is_platform_variable
 from opendataflow.errors import DataflowError, find_no_text
 from opendataflow.execution.guard import open_standard_streams
 from opendataflow.extras import find_missing
+from opendataflow.own_process import protect
 
 app = typer.Typer(
     name="dataflow",
@@ -52,7 +54,9 @@ tick.add_to(app)
 worker.add_to(app)
 arrive.add_to(app)
 checks.add_to(app)
+verify.add_to(app)
 operate.add_to(app)
+stale.add_to(app)
 abort.add_to(app)
 recover.add_to(app)
 clean.add_to(app)
@@ -120,6 +124,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def end() -> None:
     """What the installed command calls: `main`, and the end of the process."""
+    protect(is_platform_variable)
     code = main()
     if "pyarrow" in sys.modules:
         # Threads of Arrow that still read ahead are cut off where the interpreter ends, and would abort what is done.

@@ -1,6 +1,7 @@
 """What people see: tables, colours on terminals only, JSON for scripts."""
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -22,6 +23,15 @@ STYLES = {
 MARKS = {"READY": "R", "RUNNING": "r", "PENDING": "p", "FAILED": "F", "RESUBMIT": "S", "HOLD": "H", "GAP": "·", "": " "}
 
 
+# What a terminal obeys: titles, the clipboard, keys that are answered, text that hides other text. Colours may stay.
+_CONTROLS = re.compile("(\x1b\\[[0-9;]{0,20}m)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
+
+def as_text(text: str) -> str:
+    """The text without what a terminal would obey: scripts wrote it, or somebody who pushed a commit."""
+    return _CONTROLS.sub(lambda found: found[1] or f"\\x{ord(found[0]):02x}", text)
+
+
 def say(message: str) -> None:
     """A message for a person: to stderr. If nobody listens any more, the work goes on."""
     try:
@@ -29,15 +39,15 @@ def say(message: str) -> None:
     except (OSError, AttributeError):
         pass
     try:
-        sys.stderr.write(f"{message}\n")
+        sys.stderr.write(f"{as_text(message) if sys.stderr.isatty() else message}\n")
         sys.stderr.flush()
     except (OSError, AttributeError):  # a pipe whose reader is gone; a stream that was closed from the start
         pass
 
 
 def put(text: str) -> None:
-    """Data: to stdout."""
-    sys.stdout.write(f"{text}\n")
+    """Data: to stdout; a file or a pipe gets every byte of it."""
+    sys.stdout.write(f"{as_text(text) if sys.stdout.isatty() else text}\n")
 
 
 def put_now(text: str) -> None:
@@ -85,7 +95,8 @@ def put_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]])
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*(Text("" if cell is None else str(cell), style=STYLES.get(str(cell), "")) for cell in row))
+        texts = ["" if cell is None else as_text(str(cell)) for cell in row]
+        table.add_row(*(Text(text, style=STYLES.get(text, "")) for text in texts))
     console = Console()
     Console(width=None if console.is_terminal else 200).print(table)
 

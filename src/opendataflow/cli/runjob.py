@@ -3,8 +3,10 @@
 import os
 import sys
 
+from opendataflow.domain.variables import is_platform_variable
 from opendataflow.errors import DataflowError, UsageError, find_no_text
 from opendataflow.execution.guard import Guard, open_standard_streams
+from opendataflow.own_process import protect
 
 TYPE_CHECKING = False  # without importing typing for it
 if TYPE_CHECKING:
@@ -75,6 +77,7 @@ def parse(argv: list[str]) -> tuple[str, list[str], str | None, float, bool]:
 
 def main() -> None:
     """Entry point of the console script: ends the process at once, without taking the interpreter apart."""
+    protect(is_platform_variable)
     open_standard_streams()
     code = run(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):

@@ -5,7 +5,6 @@ and its unit tests: `dataflow validate` in a process of its own, which knows nei
 """
 
 import contextlib
-import ctypes
 import datetime
 import json
 import os
@@ -14,17 +13,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from opendataflow.deploy.repository import Entry
 from opendataflow.domain.checks.check import printable
+from opendataflow.domain.dataset import is_below
 from opendataflow.domain.registration import Registration
+from opendataflow.domain.tables import find_table, sqlite_file
 from opendataflow.domain.variables import without_platform_variables
 from opendataflow.errors import ConfigurationError
+from opendataflow.own_process import prctl
 from opendataflow.project import PROJECT_FILE
 from opendataflow.project.check import ERROR, Problem, check_project
 from opendataflow.project.registration.load import load_registration, read_addresses
+from opendataflow.project.version import base_of
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.records.git import find_git_project, list_registered
 from opendataflow.store.records.sources import bindings_of
@@ -34,6 +38,7 @@ SUBMODULE, LINK = "160000", "120000"
 UNIT_TEST_SECONDS = 3600.0
 _LFS = b"version https://git-lfs.github.com/spec/"
 _PR_SET_PDEATHSIG = 1
+ROOTS = "DATAFLOW_GIT_ROOTS"  # folders, with colons, in which git projects may have data and databases
 
 Beat = Callable[[str], None]
 
@@ -70,6 +75,7 @@ def check_version(
     with contextlib.suppress(ConfigurationError):
         registration = load_registration(folder, environment, bound=bound)
     if registration is not None:
+        found += _of_paths(store, registration, folder)
         if not elsewhere:
             beat("compares with the store")
             found += _of_store(store, registration)
@@ -145,6 +151,34 @@ def _of_place(folder: str, project: str, environment: str) -> tuple[list[Problem
     return found, environment
 
 
+def _of_paths(store: LoopStore, registration: Registration, folder: str) -> Iterator[Problem]:
+    """Data, and databases that are files, which are neither below the project's own folder nor where git projects may
+    have theirs: else `root: /` would publish any file of this machine, and the store's own."""
+    allowed = [os.path.realpath(base_of(folder))]
+    allowed += [os.path.realpath(one) for one in os.environ.get(ROOTS, "").split(os.pathsep) if os.path.isabs(one)]
+    known = next((one for one in list_registered(store) if one.project == registration.project), None)
+    if known is not None and "://" not in known.root:  # an operator has taken it over as it is
+        allowed.append(os.path.realpath(known.root))
+    step = f"give a path below the project's folder, or have the operator name it in {ROOTS}"
+    if "://" not in registration.root and not _is_allowed(registration.root, allowed):
+        yield _error(PROJECT_FILE, f"`root` is {registration.root}, which git projects may not use here", step)
+        return
+    for dataset in registration.datasets:
+        table = find_table(dataset)
+        file = sqlite_file(table.url, registration.root) if table is not None else None
+        if table is not None and file is None and table.driver is not None:  # of a database in this process
+            parts = urlsplit(table.url)
+            file = parts.path if not parts.netloc and parts.path else None
+        if file is not None and "://" not in file and not _is_allowed(file, allowed):
+            told = f"dataset {dataset.datasetid}: `url` names {file}, which git projects may not use here"
+            yield _error(PROJECT_FILE, told, step)
+
+
+def _is_allowed(path: str, allowed: Sequence[str]) -> bool:
+    real = os.path.realpath(path)
+    return any(is_below(real, one) for one in allowed)
+
+
 def _of_store(store: LoopStore, registration: Registration) -> list[Problem]:
     """What the store's other projects, or its own records, have against it."""
     known = next((one for one in list_registered(store) if one.project == registration.project), None)
@@ -170,10 +204,9 @@ def _unit_tests(folder: str, environment: str, beat: Beat) -> list[Problem]:
     env = without_platform_variables(os.environ)
     env.pop("DATAFLOW_PROJECT", None)
     argv = [sys.executable, "-P", "-m", "opendataflow.cli.main", "validate", "--json"]
-    libc = ctypes.CDLL(None)
 
     def with_parent() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
     with subprocess.Popen(
         argv, cwd=folder, env={**env, "DATAFLOW_ENV": environment, "PYTHONDONTWRITEBYTECODE": "1"}, text=True,

@@ -62,7 +62,7 @@ def read_push(body: bytes, headers: Mapping[str, str]) -> Push:
             body = parse_qs(body.decode())["payload"][0].encode()
         told = json.loads(body)
         ref, after = told["ref"], told.get("after")
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise UsageError("the body is no push: a JSON object with `ref` is expected") from None
     if not isinstance(ref, str):
         raise UsageError("the body is no push: `ref` is no text")

@@ -3,9 +3,12 @@
 import signal
 
 from opendataflow.domain.checks.check import ChecksFailed
+from opendataflow.domain.chunk import Input
 from opendataflow.domain.job import Job
 from opendataflow.domain.runs.ending import ending_of
-from opendataflow.domain.runs.run import MAX_HAND_BACKS, Claim, Ending, Result
+from opendataflow.domain.runs.questions import CODES, Question
+from opendataflow.domain.runs.run import MAX_HAND_BACKS, Ending, Result
+from opendataflow.execution.prepare import find_changed
 from opendataflow.execution.supervise import (
     Aborted,
     ChildEnd,
@@ -17,13 +20,16 @@ from opendataflow.execution.supervise import (
     Stopped,
     TimedOut,
 )
-from opendataflow.execution.work import Locations, Work
+from opendataflow.execution.work import Flight, Work
 
 
-def audit(job: Job, work: Work, claim: Claim, end: ChildEnd, locations: Locations) -> Result:
-    """What the run is to be recorded as; of one that exited 0, what it made is looked at first."""
+def audit(job: Job, work: Work, flight: Flight, end: ChildEnd) -> Result:
+    """What the run is to be recorded as. Of one that exited 0, what it read and what it made is looked at first."""
+    claim, locations = flight.claim, flight.locations
     match end:
         case Exited(code=0):
+            if changed := find_changed(job, flight.candidate.inputs):
+                return _handed_back(changed)
             try:
                 return Result(Ending.COMPLETE, 0, "", manifests=work.manifests(claim, locations))
             except ChecksFailed as failed:
@@ -56,10 +62,22 @@ def audit(job: Job, work: Work, claim: Claim, end: ChildEnd, locations: Location
             return Result(Ending.HANDED_BACK, None, reason)
 
 
+def _handed_back(changed: list[Input]) -> Result:
+    code, number = CODES[Question.RIGHT]
+    chunk = changed[0].key
+    more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+    return Result(
+        Ending.HANDED_BACK, number, f"{code}: {chunk}{more} changed while it was read, so nothing was published; it "
+        f"runs again once the new version is validated: `dataflow ready {chunk.datasetid} {chunk.dataid}`",
+    )  # fmt: skip
+
+
 def exit_code(end: ChildEnd, result: Result) -> int:
-    """0 complete, 128+n ended by a signal, 1 anything else that failed."""
+    """0 complete, 11 an input changed while it was read, 128+n ended by a signal, 1 anything else that failed."""
     if result.ending is Ending.COMPLETE:
         return 0
+    if isinstance(end, Exited) and end.code == 0 and result.ending is Ending.HANDED_BACK:
+        return result.exit_code or 1
     if isinstance(end, Stopped | Killed):
         return 128 + end.signal
     return 1

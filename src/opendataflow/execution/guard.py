@@ -30,7 +30,9 @@ from typing import Any, NamedTuple, NoReturn
 if __name__ == "__main__":  # a program of its own, with the bare language around it
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
+from opendataflow.domain.variables import without_platform_variables
 from opendataflow.execution.processes import kill_tree, start_time
+from opendataflow.own_process import prctl, protect
 
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_PDEATHSIG = 1
@@ -228,7 +230,7 @@ def _spawned(fds: tuple[int, ...]) -> int:
     for fd in fds:
         os.set_inheritable(fd, True)
     argv = [sys.executable, "-I", "-S", __file__, *map(str, fds)]
-    return os.posix_spawn(sys.executable, argv, os.environ)
+    return os.posix_spawn(sys.executable, argv, without_platform_variables(os.environ))
 
 
 def _event(message: dict[str, Any]) -> Started | NotStarted | Ended:
@@ -266,8 +268,8 @@ class GuardProcess:
         keep = sorted({0, 1, 2, self._control, self._report, self._out, self._err, self._tasks, self._answers})
         for low, high in zip(keep, [*keep[1:], os.sysconf("SC_OPEN_MAX")], strict=True):
             os.closerange(low + 1, high)  # another guard's pipe held open here would outlive its runner
-        prctl = _prctl()
-        prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        if not prctl(_PR_SET_CHILD_SUBREAPER, 1):
+            sys.stderr.write("dataflow: the kernel refused to make the guard a subreaper\n")
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         while True:
@@ -275,7 +277,7 @@ class GuardProcess:
             if self._child is not None and self._deadline != float("inf"):
                 wait = max(0.0, self._deadline - time.monotonic()) * 1000
             ready = dict(poll.poll(wait))
-            if self._control in ready and not self._obey(poll, prctl):
+            if self._control in ready and not self._obey(poll):
                 if self._child is not None:
                     kill_tree(os.getpid())
                 os._exit(0)
@@ -287,7 +289,7 @@ class GuardProcess:
                 self._deadline = float("inf")
                 kill_tree(os.getpid())
 
-    def _obey(self, poll: select.poll, prctl: Any) -> bool:
+    def _obey(self, poll: select.poll) -> bool:
         data = os.read(self._control, 1 << 20)
         if not data:
             return False
@@ -297,7 +299,7 @@ class GuardProcess:
             if "deadline" in message:
                 self._deadline = message["deadline"]
             if "start" in message:
-                self._start(message["start"], poll, prctl)
+                self._start(message["start"], poll)
             if "signal" in message and self._child is not None:
                 try:
                     os.killpg(self._child, message["signal"])
@@ -307,7 +309,7 @@ class GuardProcess:
                 kill_tree(os.getpid())
         return True
 
-    def _start(self, what: dict[str, Any], poll: select.poll, prctl: Any) -> None:
+    def _start(self, what: dict[str, Any], poll: select.poll) -> None:
         self._expired = False
         self._common = what.get("common", self._common)
         if time.monotonic() >= self._deadline:
@@ -316,7 +318,7 @@ class GuardProcess:
             self._say(exit_code=None, signal=None, expired=True)
             return
         try:
-            child = self._spawn(what) if self._apart and not what["forks"] else self._fork(what, prctl)
+            child = self._spawn(what) if self._apart and not what["forks"] else self._fork(what)
         except OSError as error:
             self._say(failed=str(error))
             return
@@ -343,7 +345,7 @@ class GuardProcess:
             setsigdef=_IGNORED,
         )
 
-    def _fork(self, what: dict[str, Any], prctl: Any) -> int:
+    def _fork(self, what: dict[str, Any]) -> int:
         """A child that dies with this process; OSError when it cannot be started."""
         status_r, status_w = os.pipe()
         me = os.getpid()
@@ -434,19 +436,8 @@ class GuardProcess:
             pass  # the runner is gone: the control pipe says so too
 
 
-def _prctl() -> Any:
-    import ctypes
-
-    call = ctypes.CDLL(None, use_errno=True).prctl
-
-    def prctl(option: int, value: int) -> None:
-        if call(option, value, 0, 0, 0) != 0:
-            sys.stderr.write("dataflow: the kernel refused to make the guard a subreaper\n")
-
-    return prctl
-
-
 if __name__ == "__main__":
+    protect()
     try:
         for inherited in map(int, sys.argv[1:]):
             os.set_inheritable(inherited, False)

@@ -1,8 +1,10 @@
 """A run's output: shown live, kept in a file, and its tail for the store."""
 
+import binascii
+import json
 import os
 import select
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from opendataflow.private_files import FILE, make_folder
 
@@ -10,17 +12,41 @@ TAIL_BYTES = 16_384
 PENDING_BYTES = 262_144
 MASK = b"***"
 MASKED_FROM = 4  # shorter "secrets" would mask half of every word
+_BASE64_FROM = 5  # characters of base64, of which each says less than one of the secret
+_UNRESERVED = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~"
 _PIPE_BUF = 4096  # a pipe that can take anything takes as much as this without blocking
 
 
 def find_spellings(secrets: Iterable[str]) -> list[str]:
-    """What to mask, the longest first: each secret, and it with what is not UTF-8 escaped, `\\xe9` or `\\udce9`."""
-    found = set()
+    """What to mask, the longest first: each secret, its lines, and both as programs write them when they encode text.
+
+    That is: with what is not UTF-8 escaped (`\\xe9`, `\\udce9`), in JSON, in an address (%2F), in hex, in base64,
+    where it may be a part of something longer (`user:password` of a header).
+    """
+    found: set[str] = set()
     for secret in secrets:
-        if len(secret) >= MASKED_FROM:
-            shown = os.fsencode(secret).decode("utf-8", "backslashreplace")
-            found |= {secret, shown, secret.encode("utf-8", "backslashreplace").decode()}
+        for part in {secret, *secret.splitlines()}:
+            if len(part) >= MASKED_FROM:
+                shown = os.fsencode(part).decode("utf-8", "backslashreplace")
+                found |= {part, shown, part.encode("utf-8", "backslashreplace").decode(), *_encoded(part)}
     return sorted(found, key=len, reverse=True)
+
+
+def _encoded(text: str) -> Iterator[str]:
+    raw = os.fsencode(text)
+    for is_ascii in (True, False):
+        yield json.dumps(text, ensure_ascii=is_ascii)[1:-1]
+    for kept in (_UNRESERVED, _UNRESERVED + b"/", _UNRESERVED + b"/:@"):
+        for form in ("%%%02X", "%%%02x"):
+            quoted = "".join(chr(byte) if byte in kept else form % byte for byte in raw)
+            yield from (quoted, quoted.replace("%20", "+"))
+    yield from (raw.hex(), raw.hex().upper())
+    for before, start in ((0, 0), (1, 2), (2, 3)):  # by how many bytes stand before it in their group of three
+        bits = binascii.b2a_base64(bytes(before) + raw, newline=False).decode()
+        inner = bits[start : (before + len(raw)) * 8 // 6]  # characters that nothing beside it has a part in
+        for one in (bits, inner) if before == 0 else (inner,):
+            if len(one) >= _BASE64_FROM:
+                yield from (one, one.replace("+", "-").replace("/", "_"))
 
 
 class Shown:

@@ -1,6 +1,7 @@
 """Before a claim: look at the places of a candidate's chunks and ask the five questions."""
 
 import os
+from collections.abc import Iterable
 
 from opendataflow.domain.chunk import ChunkStatus, Input
 from opendataflow.domain.dataset import Dataset, chunk_location, is_below, output_location, why_no_place
@@ -75,6 +76,29 @@ def look_at_input(chunk: Input, dataset: Dataset, *, root: str) -> Sight:
     table = find_table(dataset)
     sight = _look(chunk, location, root=root) if table is None else _look_at_table(chunk, dataset, table, root=root)
     return sight._replace(has_checks=has_checks)
+
+
+def find_changed(job: Job, inputs: Iterable[Input]) -> list[Input]:
+    """Of the chunks that a run has read, those whose files are no longer what was claimed. Contents are read only where
+    sizes or times differ.
+
+    Files that are gone are not among them: some scripts remove what they have read. A table is read as of one moment.
+    """
+    from opendataflow.storage.files import find_files, is_reachable, is_same
+
+    found = []
+    for chunk in inputs:
+        if chunk.status is not ChunkStatus.READY or chunk.fingerprint is None:
+            continue
+        location = input_location(chunk, job.datasets_read[chunk.key[:2]], root=job.root)
+        if location is None or not is_reachable(location):
+            continue
+        try:
+            if not is_same(location, find_files(location), chunk.fingerprint):
+                found.append(chunk)
+        except OSError:
+            continue
+    return found
 
 
 def _look_at_table(chunk: Input, dataset: Dataset, table: Table, *, root: str) -> Sight:

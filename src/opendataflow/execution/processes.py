@@ -4,6 +4,8 @@ import os
 import signal
 import time
 
+from opendataflow.own_process import prctl
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # a guard is as small as can be
     from collections.abc import Callable
@@ -122,8 +124,6 @@ def end_with_parent() -> None:
     parent = os.environ.pop(WITH_PARENT, None)
     if parent is None:
         return
-    import ctypes
-
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != int(parent):
         os.kill(os.getpid(), signal.SIGTERM)

@@ -19,6 +19,7 @@ from opendataflow.execution.environment import child_environment, common_environ
 from opendataflow.execution.exit_audit import audit, exit_code
 from opendataflow.execution.guard import Guard
 from opendataflow.execution.log import RunLog, Shown
+from opendataflow.execution.made_by import made_by
 from opendataflow.execution.prepare import input_location, prepare
 from opendataflow.execution.processes import host_identity, start_time
 from opendataflow.execution.recover import keep_for_later, remove_task_files
@@ -252,7 +253,7 @@ class Runner:
 
         With `go_on`, the end of the run also takes the next dataid where it can, for `take_one`.
         """
-        flight = self.begin(job, taken, passwords)
+        flight = self.begin(job, work, taken, passwords)
         end: ChildEnd
         try:
             self.find_places(job, flight)
@@ -263,7 +264,7 @@ class Runner:
             end = GivenBack(f"the store is away: {error}")
         return self.conclude(job, work, flight, end, go_on=go_on)
 
-    def begin(self, job: Job, taken: Taken, passwords: dict[tuple[str, str], str]) -> Flight:
+    def begin(self, job: Job, work: Work, taken: Taken, passwords: dict[tuple[str, str], str]) -> Flight:
         """Everything that is kept of a run while it goes on."""
         faults.point(faults.AFTER_CLAIM)
         if self.lineage is not None:
@@ -271,11 +272,13 @@ class Runner:
         keep_commit(self.store, job, taken.claim.runid)
         name = f"{taken.claim.runid}.log"
         path = os.path.join(self.work_folder, "logs", path_segment(job.jobid), name)
-        return Flight(taken, RunLog(path, self.shown, secrets=tuple(passwords.values())))
+        flight = Flight(taken, RunLog(path, self.shown, secrets=tuple(passwords.values())))
+        flight.made_by = made_by(job, work.script)
+        return flight
 
     def conclude(self, job: Job, work: Work, flight: Flight, end: ChildEnd, *, go_on: bool = False) -> Outcome:
         """Audit what the run made, record its end, publish; what became of it."""
-        result = self.close_flight(work, flight, end, audit(job, work, flight.claim, end, flight.locations))
+        result = self.close_flight(work, flight, end, audit(job, work, flight, end))
         if isinstance(end, Lost):
             return self.lost(flight, end.reason)
         faults.point(faults.BEFORE_PUBLISH)
@@ -292,7 +295,8 @@ class Runner:
         """The result with the log's place and tail; nothing more is written to it."""
         log = flight.log
         log.end()
-        result = result._replace(log_path=log.path_if_written, log_tail=log.tail())
+        code, checks = flight.made_by
+        result = result._replace(log_path=log.path_if_written, log_tail=log.tail(), code=code, checks=checks)
         log.close()
         recorder = work.forked or work.tasks
         if recorder is not None:

@@ -41,7 +41,7 @@ def script_work(
             found.append((link.dataset.project, link.dataset.datasetid, manifest))
         return tuple(found)
 
-    return Work(lambda: [script, *args], manifests)
+    return Work(lambda: [script, *args], manifests, script=script)
 
 
 def audit_output(

@@ -22,6 +22,7 @@ from opendataflow.store.claims import LoopStore
 
 TIDY_EVERY_SECONDS = 1.0
 FOLD_EVERY = 100  # of so many runs one brings the tally up to date
+EXPAND_SECONDS = 0.05  # and works in, for so long, what follows from publishes
 
 
 def own_name() -> str:
@@ -110,9 +111,11 @@ class Session:
         return script_work(self.job, script, args, store=self.store, say=self.say)
 
     def _fold(self) -> None:
+        from opendataflow.store.on_change import keep_up
         from opendataflow.store.status_counts import fold_if_due
 
         fold_if_due(self.store)
+        keep_up(self.store, seconds=EXPAND_SECONDS)
 
     def run(self, work: Work, *, dataid: str | None, wait_seconds: float, cwd: str, go_on: bool = False) -> Outcome:
         """One run; while nothing is claimable, wait for up to so many seconds.

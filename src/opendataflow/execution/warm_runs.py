@@ -128,7 +128,7 @@ class WarmRuns:
         over: list[Outcome] = []
         begun: list[Flight] = []
         for one in taken:
-            flight = self._runner.begin(self._job, one, self._passwords)
+            flight = self._runner.begin(self._job, self._work, one, self._passwords)
             end = self._find_obstacle(flight)
             if end is None:
                 begun.append(flight)

@@ -9,6 +9,7 @@ from opendataflow.domain.job import Candidate
 from opendataflow.domain.runs.questions import Verdict
 from opendataflow.domain.runs.run import Claim, Result
 from opendataflow.execution.log import RunLog
+from opendataflow.execution.made_by import UNKNOWN, MadeBy
 
 Locations = dict[tuple[str, str], str | None]  # (project, datasetid) → where
 
@@ -70,17 +71,19 @@ class Work(NamedTuple):
     published: Callable[[Claim, Locations], None] | None = None  # after the store says so: for people's eyes only
     tasks: Tasks | None = None
     forked: Forked | None = None
+    script: str | None = None  # the file that is run, where it is a script
 
 
 class Flight:
     """A run that goes on: its claim, its log, where its chunks are, and how long its lease surely lasts."""
 
-    __slots__ = ("candidate", "claim", "has_new_steps", "lease_from", "locations", "log", "started", "steps")
+    __slots__ = ("candidate", "claim", "has_new_steps", "lease_from", "locations", "log", "made_by", "started", "steps")
 
     def __init__(self, taken: Taken, log: RunLog) -> None:
         self.candidate, self.claim, self.lease_from = taken
         self.log = log
         self.locations: Locations = {}
+        self.made_by: MadeBy = UNKNOWN
         self.steps: dict[int, Step] = {}
         self.has_new_steps = False  # since they were last recorded
         self.started = time.monotonic()

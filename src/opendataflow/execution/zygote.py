@@ -28,6 +28,7 @@ from opendataflow.domain.variables import without_platform_variables
 from opendataflow.errors import JobFailed
 from opendataflow.execution.guard import Guard, GuardProcess
 from opendataflow.execution.processes import ZYGOTE, is_stopped
+from opendataflow.own_process import protect
 
 ANSWER_SECONDS = 60.0  # in which a zygote that works has answered; the first answer comes after its imports
 _WHAT = "the process from which chunks of pipelines are forked"
@@ -263,6 +264,7 @@ def _seen(path: str) -> list[int]:
 
 # The zygote's own side ------------------------------------------------------------------------------------------------
 def main(fd: int, name: str) -> NoReturn:
+    protect()
     program: Program = importlib.import_module(name)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)  # the runner decides; without it, the socket closes

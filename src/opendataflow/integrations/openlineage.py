@@ -12,6 +12,8 @@ import time
 import urllib.parse
 from collections.abc import Iterator
 
+from opendataflow.domain.variables import is_platform_variable
+from opendataflow.own_process import protect
 from opendataflow.private_files import opener
 
 LINGER_SECONDS = 1.0  # how long a sender waits for more
@@ -120,4 +122,5 @@ def main(folder: str) -> int:
 
 
 if __name__ == "__main__":
+    protect(is_platform_variable)
     sys.exit(main(sys.argv[1]))

@@ -4,9 +4,12 @@ from collections import defaultdict
 from typing import Any, NamedTuple
 
 from opendataflow.domain.runs.refusals import find_refusal
+from opendataflow.operations.verify import describe_finding
+from opendataflow.operations.verify import next_step as fix_of
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.records.workers import find_pause_of_all
 from opendataflow.store.reports.stuck import Closed, list_closed
+from opendataflow.store.reports.verify import Damage, list_damage
 from opendataflow.store.rows import Row
 
 LIMIT = 100_000  # rows that are looked at; that there are more is told
@@ -50,7 +53,22 @@ def find_blockers(store: LoopStore, *, project: str | None, limit: int = LIMIT) 
         at_root[root].setdefault(where, reason)
         whole[root] |= {job: number} if number else {}
     told = [_tell(root, causes, list(blocked[root]), whole[root], facts) for root, causes in at_root.items()]
+    told += _damaged(store, project)
     return Blockers(sorted(told, key=lambda one: (-one["blocks"], -len(one["dataids"]), one["name"])), facts.is_all)
+
+
+def _damaged(store: LoopStore, project: str | None) -> list[dict[str, Any]]:
+    """Published data that is gone or changed, of each dataset once."""
+    found: dict[tuple[str, str, str], list[Damage]] = defaultdict(list)
+    for one in list_damage(store, project=project):
+        found[one.key.project, one.key.datasetid, one.finding].append(one)
+    return [
+        {
+            "cause": finding.upper(), "project": owner, "name": name, "dataids": [one.key.dataid for one in wrong],
+            "reason": describe_finding(wrong[0].key, finding), "blocks": 0, "jobs": [], "fix": fix_of(wrong[0]),
+        }
+        for (owner, name, finding), wrong in found.items()
+    ]  # fmt: skip
 
 
 def _tell(

@@ -12,8 +12,13 @@ from opendataflow.domain.tables import find_table
 from opendataflow.errors import UsageError
 from opendataflow.execution.prepare import prepare
 from opendataflow.execution.root_marker import why_wrong_root
+from opendataflow.operations.staleness import find_staleness
+from opendataflow.operations.verify import find_damage
+from opendataflow.operations.verify import next_step as next_step_of
 from opendataflow.store.claims import LoopStore
+from opendataflow.store.operations import Key
 from opendataflow.store.registry import find_job_row, history_of, runs_of
+from opendataflow.store.reports.verify import Damage
 
 
 def explain(store: LoopStore, job: Job, dataid: str) -> dict[str, Any]:
@@ -22,9 +27,13 @@ def explain(store: LoopStore, job: Job, dataid: str) -> dict[str, Any]:
     row = find_job_row(store, job.project, job.jobid, dataid)
     if candidate is None or row is None:
         raise UsageError(f"{job.jobid} has no dataid {dataid!r} yet; see `dataflow status {job.jobid}`")
+    stale = find_staleness(store, Key(job.project, job.jobid, dataid))
     runs = runs_of(store, job.project, job.jobid, dataid)
     for run in runs:
         run["seconds"] = _seconds(run["claimed_at"], run["ended_at"])
+    is_published = candidate.status is JobStatus.COMPLETE
+    keys = [output.key for output in candidate.outputs] + [chunk.key for chunk in candidate.inputs]
+    damage = find_damage(store, keys)
     waits = candidate.status in (JobStatus.PENDING, JobStatus.RESUBMIT, JobStatus.HOLD)
     verdict = prepare(job, candidate)
     if waits or not runs:
@@ -46,7 +55,12 @@ def explain(store: LoopStore, job: Job, dataid: str) -> dict[str, Any]:
         "runs": [{key: run[key] for key in run if key not in ("answers", "log_tail")} for run in runs],
         "history": history_of(store, job.project, "job", job.jobid, dataid),
         "log_tail": runs[0]["log_tail"] if runs and runs[0]["status"] in ("FAILED", "RESUBMIT", "LOST") else "",
-        "fix": _fix(job, candidate, verdict if waits else None),
+        "stale": stale,
+        "damage": [
+            {"chunk": str(one.key), "finding": one.finding, "seen_at": one.seen_at, "fix": next_step_of(one)}
+            for one in damage
+        ],
+        "fix": _fix(job, candidate, verdict if waits else None) or _fix_data(damage, stale if is_published else None),
     }
 
 
@@ -68,6 +82,13 @@ def _schedule(store: LoopStore, job: Job) -> str:
     from opendataflow.store.schedules import schedule_of, told
 
     return told(schedule_of(store, job))
+
+
+def _fix_data(damage: list[Damage], stale: dict[str, Any] | None) -> str:
+    """What would make published data whole, or new."""
+    if damage:
+        return next_step_of(damage[0])
+    return f"`{stale['fix']}`" if stale is not None else ""
 
 
 def _fix(job: Job, candidate: Candidate, verdict: Verdict | None) -> str:

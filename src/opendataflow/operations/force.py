@@ -54,8 +54,9 @@ def force(session: Session, work: Work, dataid: str, *, cwd: str) -> Outcome:
         unlimited = job._replace(concurrency=None)
         claim = store.claim(unlimited, candidate._replace(inputs=ready), verdict, runner.owner, forced=True)
         if claim is not None:
-            # The run is told of all its inputs, also of those that are not READY: the person knows why.
-            return session.run_claimed(work, Taken(candidate, claim, lease_from), cwd=cwd)
+            # The run is told of all its inputs, also of those that are not READY or have changed: the person knows why.
+            given = tuple(chunk._replace(fingerprint=None) for chunk in candidate.inputs)
+            return session.run_claimed(work, Taken(candidate._replace(inputs=given), claim, lease_from), cwd=cwd)
     raise locked(f"{job.jobid}/{dataid} could not be claimed; see `dataflow why {job.jobid} {dataid}`")
 
 

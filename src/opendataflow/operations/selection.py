@@ -10,6 +10,7 @@ from opendataflow.operations.time_parsing import moment, window
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.operations import Key, find_failed, find_ran, get_project
 from opendataflow.store.recovery import find_outage
+from opendataflow.store.reports.stale import find_stale_roots
 from opendataflow.store.rows import utc_text
 
 
@@ -28,23 +29,29 @@ class Chosen(NamedTuple):
 def choose(
     store: LoopStore, project: str | None, job: str | None, dataids: Sequence[str], *, failed: bool = False,
     since: str | None = None, until: str | None = None, all_runs: bool = False, outage: str | None = None,
+    stale: bool = False, made_by: str | None = None,
 ) -> Chosen:  # fmt: skip
     """The dataids that these options mean, or raise UsageError."""
-    if sum((bool(dataids), failed or bool(since or until or all_runs), outage is not None)) > 1:
-        raise UsageError("give dataids, or --failed or --since, or --outage, not both")
+    if sum((bool(dataids), failed or bool(since or until or all_runs), outage is not None, stale)) > 1:
+        raise UsageError("give dataids, or --failed or --since, or --outage, or --stale, not both")
+    if made_by is not None and not stale:
+        raise UsageError("--made-by goes with --stale")
     if (until or all_runs) and not since:
         raise UsageError("give the beginning of the window too: --since 2025-11-12T02:00, or --since 2h")
     if job is not None:
         store.get_job(job, project=project)
-    if not (dataids or failed or since or outage is not None):
+    if not (dataids or failed or since or outage is not None or stale):
         whose = f" of {job}" if job else ""
-        raise UsageError(f"which dataids{whose}? give some, or --failed, or --outage 02:10..03:40")
+        raise UsageError(f"which dataids{whose}? give some, or --failed, or --stale, or --outage 02:10..03:40")
     if job is None:
         owner = get_project(store, project)
     else:
         owner = store.get_job(job, project=project).project
         if dataids:
             return Chosen([Key(owner, job, dataid) for dataid in dict.fromkeys(dataids)], None, {})
+    if stale:
+        roots = find_stale_roots(store, project=owner, jobid=job, made_by=made_by)
+        return Chosen(roots, frozenset({JobStatus.COMPLETE, JobStatus.RESUBMIT}), dict.fromkeys(roots, "stale"))
     if outage is not None:
         start, end = window(outage)
         reasons = find_outage(store, project=owner, jobid=job, since=start, until=end)

@@ -197,14 +197,17 @@ __pycache__/
 WORKFLOW = """\
 name: ci
 on: [push, pull_request]
+permissions: {contents: read}
+# Actions by commit: what a tag points to can be replaced.
 jobs:
   check:
     runs-on: ubuntu-latest
     steps:
-      - uses: actions/checkout@v4
-      - uses: actions/setup-python@v5
+      - uses: actions/checkout@11bd71901bbe5b1630ceea73d27597364c9af683 # v4.2.2
+        with: {persist-credentials: false}
+      - uses: actions/setup-python@a26af69be951a213d495a4c3e4e4022e16d87065 # v5.6.0
         with: {python-version: "3.12"}
-      - uses: actions/setup-java@v4
+      - uses: actions/setup-java@c5195efecf7bdfc987ee8bae7a71cb8b11521c00 # v4.7.1
         with: {distribution: temurin, java-version: "17"}
       - run: pip install 'opendataflow[spark]'
       - run: dataflow check-project

@@ -56,7 +56,7 @@ class Auditor:
 
     def _audit(self, slot: Slot, lane: Lane, flight: Flight, end: ChildEnd) -> None:
         try:
-            result = audit(lane.job, self._work(lane), flight.claim, end, flight.locations)
+            result = audit(lane.job, self._work(lane), flight, end)
         except Exception as error:  # noqa: BLE001  a thread that dies silently would keep its slot for ever
             what = f"its output could not be audited: {type(error).__name__}: {error}"
             result = Result(Ending.FAILED, None, what)

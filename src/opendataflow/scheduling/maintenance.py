@@ -16,14 +16,17 @@ from opendataflow.deploy.host_version import Homes
 from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.job import Job
 from opendataflow.errors import UsageError
+from opendataflow.execution.made_by import record_jobs
 from opendataflow.execution.processes import host_identity
 from opendataflow.execution.recover import recover_lost_runs, report_kept
 from opendataflow.project.address import Address
 from opendataflow.scheduling.tick import in_order
 from opendataflow.store.claims import LoopStore
+from opendataflow.store.on_change import keep_up
 from opendataflow.store.records.workers import seconds_until_due
 from opendataflow.store.status_counts import fold_if_due
 
+EXPAND_SECONDS, EXPAND_IDLE_SECONDS = 0.02, 0.5  # for what follows from publishes, at each such look
 BUSY_SECONDS, IDLE_SECONDS = 1.0, 10.0  # between two looks at the store for what others left behind
 ARRIVAL_SECONDS, ARRIVAL_IDLE_SECONDS = (
     1.0,
@@ -66,6 +69,7 @@ class Upkeep:
         changed = False
         if now >= self._next_registry or (had_news and now >= self._registry_at + REGISTRY_SECONDS):
             changed = self._look_at_registry()
+            record_jobs(self._store, self.jobs)
             self._registry_at = now
             self._next_registry = now + (REGISTRY_IDLE_SECONDS if is_idle else REGISTRY_SECONDS)
         if now >= min(self._next, retry_at):
@@ -90,6 +94,8 @@ class Upkeep:
         lost = recover_lost_runs(self._store, host=self._host, say=self._say, work=self._address.work)
         self.may_have_work |= lost > 0
         self._store.wake_parked()
+        seconds = EXPAND_IDLE_SECONDS if is_idle else EXPAND_SECONDS
+        self.may_have_work |= keep_up(self._store, seconds=seconds) > 0
         if is_idle:
             return  # nothing has changed since the last look
         fold_if_due(self._store)

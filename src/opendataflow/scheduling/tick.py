@@ -8,6 +8,7 @@ from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.streams import find_sealed_stream, find_settings
 from opendataflow.errors import ConfigurationError, SecretError
 from opendataflow.execution.guard import Guard
+from opendataflow.execution.made_by import record_jobs
 from opendataflow.execution.processes import host_identity
 from opendataflow.execution.recover import recover_lost_runs, report_kept
 from opendataflow.execution.session import Session
@@ -16,7 +17,10 @@ from opendataflow.execution.work import Outcome
 from opendataflow.execution.zygote import ZygoteFailed
 from opendataflow.project.address import Address
 from opendataflow.store.claims import LoopStore
+from opendataflow.store.on_change import keep_up
 from opendataflow.store.status_counts import fold_if_due
+
+EXPAND_SECONDS = 2.0  # for what follows from publishes since the last tick
 
 
 def make_all_due(store: LoopStore, address: Address, *, say: Callable[[str], None]) -> list[tuple[str, str]]:
@@ -26,9 +30,12 @@ def make_all_due(store: LoopStore, address: Address, *, say: Callable[[str], Non
     store.wake_parked()
     take_in(store, address.project, say=say)
     jobs = in_order(store, address.project)
-    for project, jobid in jobs:
-        make_due(store, store.get_job(jobid, project=project))
+    known = [store.get_job(jobid, project=project) for project, jobid in jobs]
+    for job in known:
+        make_due(store, job)
     fold_if_due(store)
+    record_jobs(store, known)
+    keep_up(store, seconds=EXPAND_SECONDS)
     return jobs
 
 

@@ -26,6 +26,7 @@ from opendataflow.scheduling.fair_queue import Key, Lane, Lanes, Share
 from opendataflow.scheduling.maintenance import Upkeep
 from opendataflow.scheduling.pipeline_processes import Sparks
 from opendataflow.scheduling.report import Codes
+from opendataflow.scheduling.verifier import Verifier
 from opendataflow.scheduling.worker_loop import SlotsLoop
 from opendataflow.scheduling.worker_slot import Slot
 from opendataflow.store import open_store
@@ -89,6 +90,7 @@ class Worker:
             ended=self._ended,
         )  # fmt: skip
         self._exporter = Exporter(self._open_store, say=view.say)
+        self._verifier = Verifier(self._open_store, address.project, say=view.say)
         self._upkeep = Upkeep(store, address, only=self._is_mine, say=view.say)
         self._alerts = Watch(self._open_store, address, say=view.say)
         self._jobs: dict[Key, Job] = {}
@@ -125,6 +127,8 @@ class Worker:
         self._take_jobs()
         register_worker(self._store, self._runner.owner, slots=len(self._loop.slots), jobs=self._asked.jobs)
         self._store.has_news()  # from now on
+        if not self._asked.once:
+            self._verifier.start()
         give_up = time.monotonic() + self._asked.wait_seconds
         ran = 0
         while True:
@@ -201,6 +205,7 @@ class Worker:
         """Leave nothing behind."""
         self._sparks.close()
         self._exporter.close()
+        self._verifier.close()
         self._alerts.close()
         self._auditor.close()
         try:

@@ -49,7 +49,7 @@ class Slot:
 
     def hold(self, lane: Lane, taken: Taken) -> Flight:
         """A claim is this slot's from now on."""
-        self.lane, self.flight = lane, self.runner.begin(lane.job, taken, lane.passwords)
+        self.lane, self.flight = lane, self.runner.begin(lane.job, lane.work, taken, lane.passwords)
         return self.flight
 
     def begin(self, lane: Lane, taken: Taken) -> ChildEnd | None:
@@ -75,7 +75,7 @@ class Slot:
     def audited(self, end: ChildEnd) -> Ended:
         """Look at what the run made. The slot is free then."""
         flight, lane = self._both()
-        return self.close(end, audit(lane.job, lane.work, flight.claim, end, flight.locations))
+        return self.close(end, audit(lane.job, lane.work, flight, end))
 
     def close(self, end: ChildEnd, result: Result) -> Ended:
         flight, lane = self._both()

@@ -30,7 +30,7 @@ def Several() -> Any:
 
 Word = Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f]*$")]
 Words = Annotated[list[Word], BeforeValidator(_listed)]
-Numbers = Annotated[list[int], BeforeValidator(_listed)]
+Numbers = Annotated[list[Annotated[int, PydanticField(ge=0, le=1 << 62)]], BeforeValidator(_listed)]
 Reason = Annotated[str, StringConstraints(max_length=500, pattern=r"^[^\x00-\x1f]*$")]
 
 

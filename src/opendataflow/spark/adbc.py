@@ -134,13 +134,15 @@ def resolve(database: Database) -> Access:
     url = _from_variable(database.url_variable, "the database's address") if database.url_variable else database.url
     password = _from_variable(database.password_variable, "its password") if database.password_variable else None
     kind = dialect(database, url)
+    # What a variable holds may be anything: it is shown only when it is an address of a kind that is known.
+    shown = _shown(url) if kind in _DRIVERS or not database.url_variable else f"the address in {database.url_variable}"
     if kind == "jdbc":
-        raise ConfigurationError(f"{without_secrets(url)}: a jdbc: address is read by Spark itself, not over ADBC")
+        raise ConfigurationError(f"{shown}: a jdbc: address is read by Spark itself, not over ADBC")
     driver = database.driver or _DRIVERS.get(kind)
     if driver is None:
         known = ", ".join(f"{one}://" for one in _DRIVERS)
         raise ConfigurationError(
-            f"no driver is known for {without_secrets(url)}; known are {known}, jdbc:, and any ADBC driver by `driver:`"
+            f"no driver is known for {shown}; known are {known}, jdbc:, and any ADBC driver by `driver:`"
         )
     options: dict[str, str] = dict(database.options)
     statement: dict[str, str | int] = {}
@@ -164,7 +166,7 @@ def resolve(database: Database) -> Access:
     return Access(
         dialect=kind,
         driver=driver,
-        shown=_shown(url),
+        shown=shown,
         options=options,
         statement_options=statement,
         secrets=secrets,

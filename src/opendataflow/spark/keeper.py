@@ -35,6 +35,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from opendataflow.errors import DataflowError
+from opendataflow.own_process import protect
 from opendataflow.spark.keeper_folder import KeeperFolder
 from opendataflow.spark.keeper_jvm import Driver, OpenRun
 from opendataflow.spark.keeper_peer import Peer
@@ -450,6 +451,7 @@ def resident_bytes(pid: int | None) -> int:
 
 def main(argv: list[str]) -> NoReturn:
     os.umask(0o077)
+    protect()
     folder = KeeperFolder.take(argv[0])
     if folder is None:
         sys.exit(0)  # another keeper serves this folder

@@ -100,7 +100,7 @@ def fingerprint(location: str, found: Found) -> str:
     The second is also that of the same data made again: the names that Spark gives its files do not count.
     In an object store the content is what the store says of it (its ETags): nothing is read.
     """
-    content = _content(location, found)
+    content = content_of(location, found)
     quick = "-" if content != "-" and _may_change_unseen(location, found) else quick_fingerprint(found)
     return f"{quick}/{content}"
 
@@ -116,7 +116,7 @@ def is_same(location: str, found: Found, known: str) -> bool:
     quick, _, content = known.partition("/")
     if quick == quick_fingerprint(found):
         return True
-    return content not in ("", "-") and content == _content(location, found)
+    return content not in ("", "-") and content == content_of(location, found)
 
 
 def quick_fingerprint(found: Found) -> str:
@@ -126,7 +126,8 @@ def quick_fingerprint(found: Found) -> str:
     return hashlib.sha256(repr(found.files).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
-def _content(location: str, found: Found) -> str:
+def content_of(location: str, found: Found) -> str:
+    """The second part of a fingerprint, read anew; `-` where it is too large to be read."""
     if is_in_bucket(location):
         return _etags(location, found)
     if found.bytes > DIGEST_LIMIT:

@@ -338,7 +338,8 @@ class LoopStore(BaseStore):
         tx.run(
             "end_run",
             {"runid": claim.runid, "status": end.run_status.value, "now": now, "exit_code": result.exit_code,
-             "message": end.explain(result.message), "log_path": result.log_path, "log_tail": result.log_tail},
+             "message": end.explain(result.message), "log_path": result.log_path, "log_tail": result.log_tail,
+             "code": result.code, "checks": result.checks},
         )  # fmt: skip
         return Finished(end.status, end.note)
 
@@ -365,7 +366,7 @@ class LoopStore(BaseStore):
             tx.run(
                 "end_run",
                 {"runid": lost.runid, "status": RunStatus.LOST, "now": now, "exit_code": None, "message": note,
-                 "log_path": None, "log_tail": ""},
+                 "log_path": None, "log_tail": "", "code": None, "checks": None},
             )  # fmt: skip
         return True
 

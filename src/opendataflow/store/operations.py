@@ -134,7 +134,7 @@ def find_ran(store: LoopStore, *, project: str, jobid: str | None, since: float,
 
 def resubmit(
     store: LoopStore, keys: Iterable[Key], *, only: frozenset[JobStatus] | None = None, cascade: bool = False,
-    downstream: bool = False, dry_run: bool = False,
+    downstream: bool = False, dry_run: bool = False, reason: str = "",
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Set RESUBMIT on the dataids, all or none; returns what became of each.
 
@@ -148,7 +148,7 @@ def resubmit(
         return list(_spread(read, None, roots, only, cascade=cascade, downstream=downstream))
 
     def change() -> list[dict[str, Any]]:
-        with store.transaction(file=FILE) as tx:
+        with store.transaction(file=FILE, actor=signed(store, reason) if reason else None) as tx:
 
             def write(key: Key) -> None:
                 tx.run("resubmit", {**key._asdict(), "now": store.time()})
@@ -313,6 +313,9 @@ def locked(what: str) -> Refused:
 # Removing records -----------------------------------------------------------------------------------------------------
 def delete_run(store: LoopStore, runid: int) -> dict[str, Any]:
     """Remove the record of one ended run, and its manifests where no chunk points at them; nothing else."""
+    from opendataflow.store.stale import expand
+
+    expand(store)
     with store.transaction(file=FILE) as tx:
         rows = tx.rows("run_record", {"runid": runid})
         if not rows:
@@ -340,14 +343,19 @@ def clean_history(
 
     Job and chunk state, manifests, live runs and the last run of every FAILED dataid stay, with their history.
     """
+    from opendataflow.store.stale import expand
+
     what = {"project": project, "jobid": jobid, "before": before}
+    seen = store.read("newest_history", {}, file=FILE)[0][0]
+    if not dry_run:
+        expand(store)  # what runs read is in their records until it is worked in, and what was published in the history
     newest_run = store.read("newest_run", {}, file=FILE)[0][0]
     if dry_run:
         newest = store.read("newest_history", {}, file=FILE)[0][0]
     else:
         with store.transaction(file=FILE) as tx:
             fold_tally(tx)  # the counts live on what is deleted here
-            newest = tx.rows("folded_history", {})[0][0]
+            newest = min(tx.rows("folded_history", {})[0][0], seen)
     if before is not None:  # what is younger has higher numbers, and is not even looked at
         newest_run = min(newest_run, first_run_since(store, before))
         newest = min(newest, first_since(store, "history", before) + NEARLY)

@@ -60,6 +60,8 @@ def finish_request(claim: Claim, result: Result, ends: tuple[End, End]) -> tuple
                 "exit_code": result.exit_code,
                 "log_path": result.log_path,
                 "log_tail": result.log_tail,
+                "code": result.code,
+                "checks": result.checks,
                 "manifests": [
                     {"project": p, "datasetid": d, **manifest._asdict()} for p, d, manifest in result.manifests
                 ],

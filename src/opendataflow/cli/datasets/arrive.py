@@ -156,6 +156,7 @@ def ready(
     from opendataflow.domain.partitions.scheme import check_dataid
     from opendataflow.execution.processes import host_identity
     from opendataflow.execution.recover import recover_lost_runs
+    from opendataflow.operations.staleness import warn_of_older_readers
     from opendataflow.store.registry import assert_ready, get_dataset
     from opendataflow.store.reports.check_results import record_findings
 
@@ -177,6 +178,8 @@ def ready(
         record_findings(store, declared, dataid, None, findings)
         where = f", {manifest.bytes} bytes at {manifest.location}" if manifest.location else ""
         say(f"{dataset}/{dataid} is READY (was {before}){where}")
+    if older := warn_of_older_readers(store, [(*declared[:2], dataid) for dataid in dataids]):
+        say(older)
 
 
 def _range(declared: "Dataset", dataid: str) -> tuple[str, ...]:

@@ -60,6 +60,13 @@ Outage = Annotated[
 Cascade = Annotated[
     bool, typer.Option("--cascade", help="Whatever read the outputs follows if they come out different, and so on.")
 ]
+StaleOnly = Annotated[
+    bool,
+    typer.Option("--stale", help="All that is stale; what reads it follows as with --cascade."),
+]
+MadeBy = Annotated[
+    str | None, typer.Option(metavar="COMMIT", help="With --stale: only what this commit of a git project made.")
+]
 AllDownstream = Annotated[
     bool, typer.Option("--all-downstream", help="Also whatever read the outputs, and so on, at once and in any case.")
 ]
@@ -75,6 +82,8 @@ def resubmit(
     outage: Outage = None,
     cascade: Cascade = False,
     all_downstream: AllDownstream = False,
+    stale: StaleOnly = False,
+    made_by: MadeBy = None,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
@@ -84,15 +93,18 @@ def resubmit(
     same are left alone. `dataflow what-if resubmit …` shows the order.
 
     Examples: dataflow resubmit load_orders 2025-11-12 --cascade;  dataflow resubmit --failed;
+    dataflow resubmit --stale;
     dataflow resubmit --outage 02:10..03:40 --cascade --dry-run
     """
+    from opendataflow.operations.staleness import warn_of_older_readers
     from opendataflow.store.operations import resubmit as resubmit_in
 
     if cascade and all_downstream:
         raise UsageError("give --cascade or --all-downstream, not both")
     found = address()
     store = opened(found)
-    chosen = choose(store, found, job, dataids or [], failed, since, until, all_runs, outage)
+    chosen = choose(store, found, job, dataids or [], failed, since, until, all_runs, outage, stale, made_by)
+    cascade = cascade or (stale and not all_downstream)
     done = resubmit_in(
         store, chosen.keys, only=chosen.only, cascade=cascade, downstream=all_downstream, dry_run=dry_run
     )
@@ -112,6 +124,15 @@ def resubmit(
     say(f"{'would be: ' if dry_run and done else ''}{told}")
     if cascade and done and not dry_run:
         say("what reads them follows if they come out different")
+    elif done and not dry_run and not all_downstream:
+        chunks = [
+            (*link.dataset[:2], one["dataid"])
+            for one in done[:SAID]
+            for link in store.get_job(one["jobid"], project=one["project"]).outputs
+        ]
+        whose = f"{job} {' '.join(dataids)}" if job and dataids else "…"
+        if older := warn_of_older_readers(store, chunks, step=f"dataflow resubmit {whose} --cascade"):
+            say(older)
 
 
 def _changed(one: dict[str, Any]) -> str:
@@ -124,13 +145,26 @@ def _changed(one: dict[str, Any]) -> str:
 
 def choose(
     store: "LoopStore", found: "Address", job: str | None, dataids: list[str], failed: bool, since: str | None,
-    until: str | None, all_runs: bool, outage: str | None,
+    until: str | None, all_runs: bool, outage: str | None, stale: bool = False, made_by: str | None = None,
 ) -> "Chosen":  # fmt: skip
     """The dataids that these options mean, or raise UsageError; of an outage, its window is said."""
     from opendataflow.operations.selection import choose as choose_in
+    from opendataflow.operations.staleness import bring_up_to_date
 
+    if stale:
+        bring_up_to_date(store, project=found.project)
     chosen = choose_in(
-        store, found.project, job, dataids, failed=failed, since=since, until=until, all_runs=all_runs, outage=outage
+        store,
+        found.project,
+        job,
+        dataids,
+        failed=failed,
+        since=since,
+        until=until,
+        all_runs=all_runs,
+        outage=outage,
+        stale=stale,
+        made_by=made_by,
     )
     if chosen.window:
         say(f"the outage: {chosen.window[0]} to {chosen.window[1]}")

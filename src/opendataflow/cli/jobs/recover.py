@@ -11,10 +11,12 @@ from opendataflow.cli.jobs.operate import (
     AllRuns,
     Cascade,
     Failed,
+    MadeBy,
     Outage,
     SinceFailed,
     SomeDataids,
     SomeJob,
+    StaleOnly,
     UntilFailed,
     choose,
 )
@@ -60,6 +62,8 @@ def what_if_resubmit(
     outage: Outage = None,
     cascade: Cascade = False,
     all_downstream: AllDownstream = False,
+    stale: StaleOnly = False,
+    made_by: MadeBy = None,
     as_json: Json = False,
 ) -> None:
     """What `dataflow resubmit` with the same options would have run, step by step. Changes nothing.
@@ -73,7 +77,8 @@ def what_if_resubmit(
     from opendataflow.store.recovery import in_order
 
     store = opened(found := address())
-    chosen = choose(store, found, job, dataids or [], failed, since, until, all_runs, outage)
+    chosen = choose(store, found, job, dataids or [], failed, since, until, all_runs, outage, stale, made_by)
+    cascade = cascade or (stale and not all_downstream)
     would = resubmit(store, chosen.keys, only=chosen.only, cascade=cascade, downstream=all_downstream, dry_run=True)
     listed = [{**one, "why": chosen.why(one)} for one in in_order(store, would)]
     if as_json:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from opendataflow.store.claims import LoopStore
     from opendataflow.streams.state import StreamStatus
 
+EXPAND_SECONDS = 1.0  # that `status` spends on what was published last
+
 
 def add_to(app: typer.Typer) -> None:
     for command in (apply, status, why, sql):
@@ -42,6 +44,7 @@ def apply(
 
     Examples: dataflow apply --dry-run;  dataflow apply --move
     """
+    from opendataflow.execution.made_by import record_jobs
     from opendataflow.execution.root_marker import check_root, keep_root
     from opendataflow.project.registration.load import load_registration
     from opendataflow.store.registry import apply as apply_to
@@ -58,6 +61,7 @@ def apply(
         check_root(store, wanted, move=move)
     changes = (plan if dry_run else apply_to)(store, wanted, now=now)
     if not dry_run:
+        record_jobs(store, [store.get_job(job.jobid, project=wanted.project) for job in wanted.jobs])
         keep_root(store, wanted)
     if as_json:
         put_json(
@@ -89,6 +93,8 @@ def status(
     """
     from opendataflow.domain.chunk import ChunkStatus
     from opendataflow.domain.job import JobStatus
+    from opendataflow.operations.staleness import describe_counts
+    from opendataflow.store.on_change import keep_up
     from opendataflow.store.reports.overview import overview
 
     known = dict.fromkeys([*JobStatus, *ChunkStatus])
@@ -101,6 +107,7 @@ def status(
             say(pause)
         _status_of(store, found.project, name, only, limit, as_json)
         return
+    keep_up(store, seconds=EXPAND_SECONDS)
     told = overview(store, project=found.project, columns=max(columns, 1))
     streams = _streams(store, found)
     if as_json:
@@ -116,6 +123,8 @@ def status(
         put_streams(streams, "Streams")
     for kind, grid in told["grids"].items():
         put_grid(f"The latest {kind} slots", grid["dataids"], grid["rows"])
+    if any(told["stale"].values()):
+        put(f"{describe_counts(**told['stale'])}; see `dataflow stale`")
     if told["gaps"]:
         put_table(
             "Expected, but not READY",
@@ -141,6 +150,7 @@ def _streams(store: "LoopStore", found: "Address") -> "list[StreamStatus]":
 def _status_of(
     store: "LoopStore", project: str | None, name: str | None, only: str | None, limit: int, as_json: bool
 ) -> None:
+    from opendataflow.operations.staleness import stale_kinds
     from opendataflow.store.registry import get_dataset, job_rows
 
     if name is not None and not store.has_job(name, project=project):
@@ -164,15 +174,18 @@ def _status_of(
             say(f"{len(told['gaps'])} expected and not there: {listed}")
         return
     rows = job_rows(store, project=project, jobid=name, status=only, limit=limit)
+    kinds = stale_kinds(store, project=project, jobid=name)
+    rows = [{**row, "stale": kinds.get((row["project"], row["jobid"], row["dataid"]))} for row in rows]
     if as_json:
         put_json(rows)
         return
-    columns = ("job", "dataid", "status", "waiting for", "attempts", "run", "owner", "since")
+    columns = ("job", "dataid", "status", "stale", "waiting for", "attempts", "run", "owner", "since")
     put_table(
         "",
         columns,
         [
-            (r["jobid"], r["dataid"], r["status"], number_of(r["waiting"], "input") if r["waiting"] > 0 else "",
+            (r["jobid"], r["dataid"], r["status"], r["stale"] or "",
+             number_of(r["waiting"], "input") if r["waiting"] > 0 else "",
              r["attempts"] or "", r["runid"], r["owner"], r["modified"])
             for r in rows
         ],
@@ -201,6 +214,7 @@ def why(
     Examples: dataflow why load_orders 2025-11-12;  dataflow why
     """
     from opendataflow.operations.explain import explain
+    from opendataflow.store.on_change import keep_up
 
     found = address()
     store = opened(found)
@@ -212,6 +226,7 @@ def why(
     if dataid is None:
         store.get_job(job, project=found.project)  # raises for one that is not registered
         raise UsageError(f"which dataid of {job}? see `dataflow status {job}`; `dataflow why` alone shows all blockers")
+    keep_up(store, seconds=EXPAND_SECONDS)
     told = explain(store, store.get_job(job, project=found.project), dataid)
     if as_json:
         put_json(told)
@@ -219,6 +234,11 @@ def why(
     put(f"{job}/{dataid} is {told['status']}" + (f", {told['detail']}" if told["detail"] else ""))
     if told["schedule"]:
         put(f"schedule: {told['schedule']}")
+    for one in told["damage"]:
+        word = "gone" if one["finding"] == "gone" else "not what was published any more"
+        put(f"{one['chunk']} is {word}, seen at {one['seen_at']}: {one['fix']}")
+    if told["stale"]:
+        put(f"stale ({told['stale']['kind']}): {'; '.join(told['stale']['reasons'])}")
     put_table(
         told["asked"],
         ("question", "answer", "evidence"),

@@ -12,6 +12,7 @@ from opendataflow.errors import UsageError
 
 if TYPE_CHECKING:
     from opendataflow.execution.session import Session
+    from opendataflow.execution.work import Outcome
 
 SPARK_END_SECONDS = 10.0  # for a warm Spark child to clean up after itself
 
@@ -33,6 +34,9 @@ def run(
         int | None,
         typer.Option("--slots", "--at-once", help="With --drain: so many runs at the same time.", min=1, max=256),
     ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Of one dataid: run it although it is done and nothing has changed.")
+    ] = False,
     grace: Annotated[float, typer.Option(help="After SIGTERM, seconds in which what runs may finish.", min=0.0)] = 0.0,
     profile: Annotated[bool, typer.Option("--profile", help="Keep rows and time of each transformation.")] = False,
     explain: Annotated[
@@ -51,6 +55,9 @@ def run(
 ) -> int:
     """Run a job on the lowest dataid whose inputs are ready, or on the one given; a stream until it is stopped.
 
+    A dataid that is done, and is given or the only one of its job, runs again when its code, its inputs or its output
+    changed since.
+
     Examples: dataflow run load_orders;  dataflow run load_orders --drain -- --batch 1000;
     dataflow run extract --drain --slots 10;  dataflow run clean_flights --drain --slots 4;
     dataflow run leads --stream sample.csv --dry-run
@@ -61,6 +68,8 @@ def run(
         raise UsageError("--grace nan is not a number of seconds")
     if drain and dataid is not None:
         raise UsageError("--drain takes every dataid; leave out --dataid")
+    if drain and again:
+        raise UsageError("--again is for one dataid; `dataflow resubmit` sets many to RESUBMIT")
     if slots is not None and not drain:
         raise UsageError("--slots is for many dataids; give --drain, too")
     if dry_run and stream is None:
@@ -73,20 +82,22 @@ def run(
         return _drain_in_slots(job, script_args, asked=given, slots=slots, grace=grace, wait=wait, as_json=as_json)
     if stream is not None:
         return _run_sample(job, stream, dry_run=dry_run, grace=grace, as_json=as_json)
-    return run_job(job, script_args, asked=given, dataid=dataid, wait=wait, drain=drain, grace=grace, as_json=as_json)
+    return run_job(
+        job, script_args, asked=given, dataid=dataid, wait=wait, drain=drain, grace=grace, as_json=as_json, again=again
+    )
 
 
 def run_job(
     job: str, script_args: list[str] | None = None, *, asked: dict[str, Any] | None = None, dataid: str | None = None,
     wait: float = 0.0, drain: bool = False, grace: float = 0.0, as_json: bool = False, must_stream: bool = False,
+    again: bool = False,
 ) -> int:  # fmt: skip
     """Run the job in this process and tell of each run; the exit code."""
     session = _open_session(job, grace=grace, as_json=as_json)
     from opendataflow.domain.streams import find_sealed_stream, find_settings, not_a_stream
-    from opendataflow.execution.work import Outcome
     from opendataflow.scheduling.report import line, report
 
-    def tell(outcome: Outcome) -> None:
+    def tell(outcome: "Outcome") -> None:
         if not as_json:
             say(line(outcome))
             return
@@ -116,6 +127,11 @@ def run_job(
             )
         if session.job.kind == "pipeline" and not drain:
             asked = {**(asked or {}), "chunks_per_job": 1}  # one chunk shares no Spark job
+        ended = None if drain else _prepare_again(session, dataid, again=again)
+        if ended is not None:
+            code = report(iter([ended]), say=say, drain=False, each=tell)
+            _close(session)
+            return code
         work = session.get_work(script_args or [], asked=asked or {})
         if drain:
             outcomes = session.drain(work, wait_seconds=wait, cwd=cwd)
@@ -124,6 +140,22 @@ def run_job(
     code = report(outcomes, say=say, drain=drain or is_stream, each=tell)
     _close(session)
     return code
+
+
+def _prepare_again(session: "Session", dataid: str | None, *, again: bool) -> "Outcome | None":
+    """What is to be said of a dataid that is done and has no reason to run again; None where there is a run to try."""
+    job = session.job
+    only = dataid or ("full" if job.partitions == '"none"' else None)
+    if only is None:
+        if again:
+            raise UsageError(f"which dataid of {job.jobid} is to run again? give --dataid")
+        return None
+    from opendataflow.operations.run_again import prepare_again
+
+    found = prepare_again(session.store, job, only, again=again)
+    if found.reasons:
+        say(f"{job.jobid}/{only} runs again: {'; '.join(found.reasons)}")
+    return found.outcome
 
 
 def _open_session(job: str, *, grace: float, as_json: bool) -> "Session":

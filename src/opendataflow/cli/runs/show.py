@@ -10,7 +10,7 @@ import typer
 from opendataflow.cli import completion
 from opendataflow.cli.opened import address, opened
 from opendataflow.cli.options import JobId, Json
-from opendataflow.cli.render import put, put_json, put_table, say
+from opendataflow.cli.render import as_text, put, put_json, put_table, say
 from opendataflow.errors import UsageError
 from opendataflow.operations.time_parsing import moment, window
 
@@ -121,7 +121,7 @@ def logs(
     if follow:
 
         def write(text: str) -> None:
-            sys.stdout.write(text)
+            sys.stdout.write(as_text(text) if sys.stdout.isatty() else text)
             sys.stdout.flush()
 
         end = follow_run(store, shown, work=found.work, write=write, say=say)

@@ -37,7 +37,8 @@ class Sender:
         kind = http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
         self.url, self.slug = url, slug
         self._path = f"{place.path.rstrip('/')}/v1/streams/{quote(project, safe='')}/{quote(slug, safe='')}"
-        self._connection = kind(place.hostname, place.port, timeout=_TIMEOUT)
+        # With a port: of one without, the client takes what stands behind the last colon, also that of an IPv6 address.
+        self._connection = kind(place.hostname, place.port or kind.default_port, timeout=_TIMEOUT)
 
     def send(self, items: Items, key: str) -> Accepted:
         """Send them until they are accepted; raises UsageError when they never will be, NotSent after many tries."""

@@ -60,6 +60,8 @@ class Result(NamedTuple):
     log_path: str | None = None
     log_tail: str = ""
     manifests: tuple[tuple[str, str, Manifest], ...] = ()  # project, datasetid, what was written
+    code: str | None = None  # digest of what made it; None: not known
+    checks: str | None = None  # digest of the checks of its outputs
 
 
 class Finished(NamedTuple):

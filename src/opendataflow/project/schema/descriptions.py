@@ -10,6 +10,7 @@ _RUNNABLE = {
     "concurrency": "at most so many runs at once; `dataflow scale` changes it live",
     "order": "strict: no dataid before the one before it is COMPLETE",
     "catchup": "missed slots of its clock: all of them, or only the latest",
+    "on_change": "when an input has other content than was read: wait for a person, or rerun",
     "notify": "who is told when it fails, is late or stuck, like [mailto://ops@example.com]; else the project's",
 }
 

@@ -24,7 +24,7 @@ STREAM_RETRIES, STREAM_BACKOFF = 3, 2.0
 # What makes no sense beside `mode: stream`, which runs all the time and in the order of its items.
 _OF_BATCHES = (
     "frequency", "cron", "timezone", "replace", "rowwise", "chunks_per_job", "at_once", "order", "catchup",
-    "concurrency", "brake",
+    "concurrency", "brake", "on_change",
 )  # fmt: skip
 
 
@@ -105,12 +105,14 @@ class _Runnable(_Strict):
     concurrency: int | None = Field(default=None, ge=1, le=1_000_000)
     order: Literal["any", "strict"] = "any"
     catchup: Literal["all", "latest"] = "all"
+    on_change: Literal["wait", "rerun"] = "wait"
 
     @property
     def kept(self) -> dict[str, Any]:
         """What only the runner needs of these settings: a part of the job's definition."""
         found: dict[str, Any] = {"retry_on": self.retries.retry_on, "give_up_on": self.retries.give_up_on}
         found |= {"brake": self.brake.model_dump(exclude_none=True) if self.brake is not None else None}
+        found |= {"on_change": self.on_change if self.on_change != "wait" else None}
         return {name: value for name, value in found.items() if value is not None}
 
 

@@ -13,6 +13,7 @@ from opendataflow.server.datasets import chunk_files
 from opendataflow.server.datasets.facts import chunk_facts, dataset_facts, list_chunks
 from opendataflow.server.datasets.grid import find_grid
 from opendataflow.server.datasets.grid_api import At, Kind, Name, ProjectName, Status, Text
+from opendataflow.server.runs.api import StaleFacts
 from opendataflow.store.claims import LoopStore
 
 router = APIRouter(tags=["datasets"])
@@ -61,6 +62,7 @@ class DatasetTold(BaseModel):
     gaps: list[Gap]
     all_gaps: bool
     changes: list[DatasetChange]
+    stale: dict[str, int]  # direct: by themselves; upstream: because of what they read
 
 
 class ChunkListed(BaseModel):
@@ -105,6 +107,7 @@ class ChunkTold(BaseModel):
     checks: list[Any]
     producer: dict[str, str] | None
     made_of: list[dict[str, Any]]
+    stale: StaleFacts | None
     reading: list[dict[str, Any]]
     readers: list[Reader]
     more_readers: bool
@@ -151,6 +154,7 @@ async def get_dataset(project: Name, dataset: Name, _user: Viewer, context: Ctx,
     return DatasetTold(
         project=project, dataset=dataset, kind=row.kind, worst=row.worst, counts=row.counts, declared=told["declared"],
         gaps=told["gaps"], all_gaps=told["all_gaps"], changes=told["changes"],
+        stale=told["stale"],
     )  # fmt: skip
 
 

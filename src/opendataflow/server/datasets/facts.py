@@ -11,10 +11,12 @@ from opendataflow.domain.job import Job
 from opendataflow.domain.partitions.scheme import is_dataid
 from opendataflow.domain.tables import find_table
 from opendataflow.errors import UsageError
+from opendataflow.operations.staleness import find_staleness
 from opendataflow.server.datasets.grid import Grid, Row, find_row, read_block
 from opendataflow.server.problems import NotThere
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.operations import FILE as OPERATIONS
+from opendataflow.store.operations import Key as JobKey
 from opendataflow.store.published import FILE as PUBLISHED
 from opendataflow.store.published import find_chunk, find_producer
 from opendataflow.store.registry import find_job_row, get_dataset, history_of
@@ -31,6 +33,7 @@ from opendataflow.store.reports.grid import (
     recent_changes,
 )
 from opendataflow.store.reports.listing import list_datasets
+from opendataflow.store.reports.stale import Count, count_stale
 
 WHOLE = 5_000  # chunks of which all gaps are looked up, with the reason of each
 LATEST = 1_000  # the last cells, in which gaps of a larger dataset are looked for
@@ -75,7 +78,16 @@ def dataset_facts(
         "gaps": gaps,
         "all_gaps": all_gaps,
         "changes": recent_changes(store, row.key, look=CHANGES, limit=30),
+        "stale": _count_stale(store, find_producer(store, get_declared(store, project, datasetid)[0]))._asdict(),
     }
+
+
+def _count_stale(store: LoopStore, producer: Job | None) -> Count:
+    """How many of its chunks are older than what they should be made from: what arrives from outside never is."""
+    if producer is None:
+        return Count(0, 0)
+    found = count_stale(store, project=producer.project, jobid=producer.jobid)
+    return found.get((producer.project, producer.jobid), Count(0, 0))
 
 
 def _key(one: dict[str, Any]) -> Key:
@@ -182,6 +194,7 @@ def chunk_facts(store: LoopStore, project: str, datasetid: str, dataid: str) -> 
         "producer": producer and {"project": producer.project, "job": producer.jobid},
         "made_by": producer and find_job_row(store, producer.project, producer.jobid, dataid),
         "made_of": _made_of(store, of_chunk),
+        "stale": producer and find_staleness(store, JobKey(producer.project, producer.jobid, dataid)),
         "reading": [{"job": jobid, "run": int(run)} for jobid, run in live],
         "readers": readers[:MOST],
         "more_readers": len(readers) > MOST,

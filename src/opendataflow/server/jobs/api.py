@@ -6,9 +6,11 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 
 from opendataflow.domain.job import JobStatus
+from opendataflow.operations.staleness import report_stale
 from opendataflow.server.access import Viewer
 from opendataflow.server.context import Ctx
-from opendataflow.server.jobs.facts import JobsAsked, dataids_of, find_jobs, one_job
+from opendataflow.server.jobs.facts import JobsAsked, count_dataids, dataids_of, find_jobs, one_job
+from opendataflow.server.runs.api import StaleFacts
 
 router = APIRouter(tags=["jobs"])
 ProjectId = Annotated[str, Path(max_length=500, description="The project's id.")]
@@ -110,6 +112,22 @@ class Change(BaseModel):
     actor: str
 
 
+class StaleCount(BaseModel):
+    direct: int = Field(description="An input, the code or a check is newer.")
+    upstream: int = Field(description="Only what they read is stale.")
+
+
+class StaleCountOfJob(StaleCount):
+    project: str
+    jobid: str
+
+
+class StaleList(BaseModel):
+    stale: list[StaleFacts]
+    jobs: list[StaleCountOfJob]
+    complete: bool = Field(description="false: what was published last is not worked in yet.")
+
+
 class JobDetail(BaseModel):
     project: str
     job: str
@@ -143,6 +161,7 @@ class JobDetail(BaseModel):
     transformations: list[Transformation]
     runs: list[JobRun] = Field(description="The latest; `/v1/runs` has all.")
     changes: list[Change] = Field(description="Of its limits, pauses and schedule, the newest first.")
+    stale: StaleCount = Field(description="Published dataids that are older than what they should be made from.")
 
 
 class DataidItem(BaseModel):
@@ -162,6 +181,18 @@ class DataidPage(BaseModel):
     more: bool
 
 
+@router.get("/v1/stale")
+async def list_stale(
+    _user: Viewer, context: Ctx, project: Name = None,
+    name: Annotated[Name, Query(description="Only this job, or the one that makes this dataset.")] = None,
+    limit: Limit = 100,
+) -> StaleList:  # fmt: skip
+    """Published data that is older than an input, the code or a check that it should be made from."""
+    return StaleList.model_validate(
+        await context.stores.ask(lambda store: report_stale(store, name, project=project, limit=limit))
+    )
+
+
 @router.get("/v1/jobs")
 async def list_jobs(
     user: Viewer,
@@ -176,13 +207,15 @@ async def list_jobs(
     """Jobs and pipelines of all projects, by name."""
     wanted = "paused" if paused else None if status is None else str(status)
     asked = JobsAsked(project, name, wanted, limit, offset)
-    return JobPage.model_validate(await context.stores.ask(lambda store: find_jobs(store, asked)))
+    counts = await count_dataids(context.stores)
+    return JobPage.model_validate(await context.stores.ask(lambda store: find_jobs(store, asked, counts)))
 
 
 @router.get("/v1/jobs/{project}/{job}")
 async def get_job(project: ProjectId, job: JobId, user: Viewer, context: Ctx) -> JobDetail:
     """Everything about a job: what it reads and writes, its code, schedule, limits, and latest runs."""
-    return JobDetail.model_validate(await context.stores.ask(lambda store: one_job(store, project, job)))
+    counts = await count_dataids(context.stores)
+    return JobDetail.model_validate(await context.stores.ask(lambda store: one_job(store, project, job, counts)))
 
 
 @router.get("/v1/dataids/{project}/{job}")

@@ -1,6 +1,8 @@
 """Run, hold, release: what is done to dataids of a job, or to the job."""
 
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field as Number
 
 from opendataflow.domain.job import Job, JobStatus
 from opendataflow.domain.runs.questions import Verdict
@@ -19,7 +21,7 @@ REASON = Field("reason", "Why, for those who wonder")
 class DataidsAsked(Asked):
     project: Word
     job: Word
-    dataid: Words
+    dataid: Annotated[Words, Number(min_length=1)]
 
 
 class SomeAsked(Asked):

@@ -2,7 +2,7 @@
 
 import datetime
 import json
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from opendataflow.arrivals.clock_slots import next_slot
 from opendataflow.arrivals.due import next_slot_of
@@ -11,11 +11,14 @@ from opendataflow.domain.job import Job
 from opendataflow.domain.schedules import get_clock
 from opendataflow.domain.streams import find_sealed_stream, find_settings
 from opendataflow.operations.log_follow import shown_items
+from opendataflow.server.cached import kept
 from opendataflow.server.jobs.code import CodeText, read_text, transformation_text
 from opendataflow.server.problems import NotThere
+from opendataflow.server.stores import Stores
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.records.workers import find_pause_of_all, limits_of, list_changes, list_limits
 from opendataflow.store.reports.pipelines import list_steps
+from opendataflow.store.reports.stale import Count, count_stale
 from opendataflow.store.rows import Row
 from opendataflow.store.schedules import list_set, schedule_of, told
 
@@ -31,6 +34,9 @@ _BY_STATUS = {None: "dataids_all", "COMPLETE": "dataids_complete", "FAILED": "da
               "RUNNING": "dataids_running"}  # fmt: skip
 
 
+Counts = dict[tuple[str, str], dict[str, int]]  # project and job → status → dataids
+
+
 class JobsAsked(NamedTuple):
     """Which jobs; None: all."""
 
@@ -42,9 +48,13 @@ class JobsAsked(NamedTuple):
 
 
 # All of them ----------------------------------------------------------------------------------------------------------
-def find_jobs(store: LoopStore, asked: JobsAsked) -> dict[str, Any]:
+async def count_dataids(stores: Stores) -> Counts:
+    """Of all jobs, by status. It takes a second where half a million wait; so it is asked once for all who look."""
+    return cast("Counts", (await kept(stores, "dataids of jobs", lambda: stores.ask(_counts))).answer)
+
+
+def find_jobs(store: LoopStore, asked: JobsAsked, counts: Counts) -> dict[str, Any]:
     """A page of the jobs, in order, with what is running, due and wrong of each."""
-    counts = _counts(store, asked.project)
     paused_by, paused_until = find_pause_of_all(store)
     rows = store.read("all_jobs", {"project": asked.project}, file="overview")
     limits = {(one.project, one.jobid): one for one in list_limits(store, project=asked.project)}
@@ -76,9 +86,9 @@ def find_jobs(store: LoopStore, asked: JobsAsked) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _counts(store: LoopStore, project: str | None) -> dict[tuple[str, str], dict[str, int]]:
-    found: dict[tuple[str, str], dict[str, int]] = {}
-    for kind, owner, name, status, number in store.read("tally_counts", {"project": project, "now": store.time()}):
+def _counts(store: LoopStore) -> Counts:
+    found: Counts = {}
+    for kind, owner, name, status, number in store.read("tally_counts", {"project": None, "now": store.time()}):
         if kind == "job" and number:
             found.setdefault((owner, name), {})[status] = int(number)
     return found
@@ -124,7 +134,7 @@ def get_job(store: LoopStore, project: str, jobid: str) -> Job:
     return store.get_job(jobid, project=project)
 
 
-def one_job(store: LoopStore, project: str, jobid: str) -> dict[str, Any]:
+def one_job(store: LoopStore, project: str, jobid: str, counts: Counts) -> dict[str, Any]:
     """Everything that is known of a job but its dataids."""
     job = get_job(store, project, jobid)
     limits, schedule, following = limits_of(store, job), schedule_of(store, job), next_slot_of(store, job)
@@ -147,9 +157,10 @@ def one_job(store: LoopStore, project: str, jobid: str) -> dict[str, Any]:
         "max_runs": limits.max_runs, "running": limits.running,
         "paused_by": limits.paused_by, "paused_until": limits.paused_until,
         "all_paused_by": all_by, "all_paused_until": all_until,
-        "counts": _counts(store, project).get((project, jobid), {}),
+        "counts": counts.get((project, jobid), {}),
         "transformations": _transformations(store, job), "runs": runs_of(store, job, limit=RUNS),
         "changes": list_changes(store, job=job, limit=CHANGES),
+        "stale": count_stale(store, project=project, jobid=jobid).get((project, jobid), Count(0, 0))._asdict(),
     }  # fmt: skip
 
 

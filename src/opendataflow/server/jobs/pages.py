@@ -9,7 +9,7 @@ from starlette.responses import Response
 from opendataflow.domain.job import JobStatus
 from opendataflow.server.access import Viewer
 from opendataflow.server.context import Ctx
-from opendataflow.server.jobs.facts import JobsAsked, dataids_of, find_jobs, one_job, script_text
+from opendataflow.server.jobs.facts import JobsAsked, count_dataids, dataids_of, find_jobs, one_job, script_text
 from opendataflow.server.templates import render
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.records.accounts import Role
@@ -35,8 +35,10 @@ async def list_all(
         project or None, name or None, status if status in STATUSES and status else None, PAGE_JOBS, offset
     )
 
+    counts = await count_dataids(context.stores)
+
     def ask(store: LoopStore) -> Any:
-        return find_jobs(store, asked), [row[0] for row in store.read("projects", {}, file="operations")]
+        return find_jobs(store, asked, counts), [row[0] for row in store.read("projects", {}, file="operations")]
 
     page, projects = await context.stores.ask(ask)
     return render(
@@ -50,10 +52,11 @@ async def show(
     request: Request, project: str, job: str, user: Viewer, context: Ctx, status: str = "", offset: Offset = 0
 ) -> Response:
     wanted = status if status in STATUSES[1:-1] else None
+    counts = await count_dataids(context.stores)
 
     def ask(store: LoopStore) -> Any:
         return (
-            one_job(store, project, job), script_text(store, project, job),
+            one_job(store, project, job, counts), script_text(store, project, job),
             dataids_of(store, project, job, status=wanted, limit=PAGE_DATAIDS, offset=offset),
         )  # fmt: skip
 

@@ -25,7 +25,11 @@ _FOLLOW = ("leave", "follow", "all")
 
 
 class ResubmitAsked(Asked):
-    """Which dataids, in one of these ways: `job` with `dataid`s; `key`s; `failed`; `since` and `until`; `outage`."""
+    """Which dataids, in one of these ways: `job` with `dataid`s; `key`s; `failed`; `since` and `until`; `outage`;
+    `stale`.
+
+    What is stale has its readers follow if they come out different.
+    """
 
     project: Word | None = None
     job: Word | None = None
@@ -35,19 +39,23 @@ class ResubmitAsked(Asked):
     since: Word | None = None
     until: Word | None = None
     outage: Word | None = None  # 02:10..03:40
+    stale: bool = False  # all that is older than an input, its code or a check
+    made_by: Word | None = None  # with `stale`: only what this commit made
     readers: Literal["leave", "follow", "all"] = "leave"  # what read them: if they come out different, or in any case
 
 
 def choose_keys(acting: Acting, asked: ResubmitAsked) -> Chosen:
     if asked.key:
-        if asked.dataid or asked.failed or asked.since or asked.until or asked.outage:
-            raise UsageError("give keys, or a job's dataids, or what failed, or an outage; not several of them")
+        if asked.dataid or asked.failed or asked.since or asked.until or asked.outage or asked.stale:
+            raise UsageError(
+                "give keys, or a job's dataids, or what failed or is stale, or an outage; not several of them"
+            )
         return Chosen(read_keys(asked.key), None, {})
     if asked.job is not None:
         get_job(acting, asked.project, asked.job)
     return choose(
         acting.store, asked.project, asked.job, asked.dataid, failed=asked.failed, since=asked.since, until=asked.until,
-        outage=asked.outage,
+        outage=asked.outage, stale=asked.stale, made_by=asked.made_by,
     )  # fmt: skip
 
 
@@ -88,7 +96,7 @@ def describe(acting: Acting, asked: ResubmitAsked) -> Plan:
 
 
 def _must_ask(asked: ResubmitAsked) -> bool:
-    return not (asked.key or asked.dataid or asked.failed or asked.since or asked.until or asked.outage)
+    return not (asked.key or asked.dataid or asked.failed or asked.since or asked.until or asked.outage or asked.stale)
 
 
 def _readers_field(asked: ResubmitAsked) -> Field:
@@ -123,14 +131,15 @@ def _count_readers(acting: Acting, chosen: Chosen, asked: ResubmitAsked) -> str:
         return "Nothing else has read them."
     told = f"{number_of(number, 'dataid')} read them, or what was made of them"
     return f"{told}, and {'follow' if number > 1 else 'follows'} if they come out different." if (
-        asked.readers == "follow"
+        asked.readers == "follow" or asked.stale
     ) else f"{told}; choose below what becomes of that."  # fmt: skip
 
 
 def perform(acting: Acting, asked: ResubmitAsked) -> Done:
     chosen = choose_keys(acting, asked)
     done = resubmit(
-        acting.store, chosen.keys, only=chosen.only, cascade=asked.readers == "follow",
+        acting.store, chosen.keys, only=chosen.only,
+        cascade=asked.readers == "follow" or (asked.stale and asked.readers == "leave"),
         downstream=asked.readers == "all",
     )  # fmt: skip
     told = counted("to run again after this run" if one["again"] else one["status"] for one in done) or "nothing to do"

@@ -72,6 +72,13 @@ class Counted(BaseModel):
     counts: dict[str, int]
 
 
+class StaleCounted(BaseModel):
+    """Published dataids that are older than what they should be made from."""
+
+    direct: int
+    upstream: int
+
+
 class OverviewFacts(BaseModel):
     as_of: str
     environment: str
@@ -82,6 +89,7 @@ class OverviewFacts(BaseModel):
     running_total: int
     pauses: list[PauseFacts]
     workers: WorkersCounted
+    stale: StaleCounted
     jobs: list[Counted]
     datasets: list[Counted]
 

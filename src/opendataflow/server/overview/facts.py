@@ -21,11 +21,12 @@ LOOKED_AT = 2_000  # failed, and blocked dataids that are grouped by root; what 
 NAMED = 20  # dataids that a group names
 SHOWN_RUNS = 50
 _GRAVE = {
-    "FAILED": 0, "STREAM_FAILED": 0, "EXPIRED": 1, "REJECTED": 2, "MISSING": 3, "LATE": 3, "NO_WORKER": 4,
-    "STREAM_LAGS": 4, "HOLD": 6, "PAUSED": 6, "LIMIT": 6, "RUNNING": 8, "NOT_RUN": 8,
+    "FAILED": 0, "STREAM_FAILED": 0, "EXPIRED": 1, "REJECTED": 2, "GONE": 2, "CHANGED": 2, "MISSING": 3, "LATE": 3,
+    "NO_WORKER": 4, "STREAM_LAGS": 4, "HOLD": 6, "PAUSED": 6, "LIMIT": 6, "RUNNING": 8, "NOT_RUN": 8,
 }  # fmt: skip
 _TITLES = {
     "FAILED": "Failed", "STREAM_FAILED": "Stream failed", "STREAM_LAGS": "Stream lags", "EXPIRED": "Lease ran out",
+    "GONE": "Published data is gone", "CHANGED": "Published data has changed",
     "REJECTED": "Rejected on arrival", "MISSING": "Not arrived", "LATE": "Late feed", "NO_WORKER": "No worker",
     "HOLD": "On hold", "PAUSED": "Paused", "LIMIT": "Limit of 0", "RUNNING": "Waits for a run",
     "NOT_RUN": "Waits for its turn", "DATA_NOT_READY": "Data not ready", "WRONG_DATA": "Wrong data",
@@ -181,6 +182,7 @@ def standing(store: LoopStore, address: Address, *, project: str | None) -> dict
             "alive": sum(not one.is_gone for one in workers), "gone": sum(one.is_gone for one in workers),
             "slots": sum(one.slots for one in workers if not one.is_gone),
         },
+        "stale": told["stale"],
         "jobs": counts["job"],
         "datasets": counts["chunk"],
     }  # fmt: skip

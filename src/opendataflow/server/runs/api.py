@@ -153,6 +153,29 @@ class LinkFacts(BaseModel):
     dataset: str
 
 
+class StaleFacts(BaseModel):
+    """Published data that is older than what it should be made from."""
+
+    project: str
+    jobid: str
+    dataid: str
+    kind: str  # direct: by itself; upstream: something that it reads is stale
+    by: list[str]  # input, code, checks, upstream
+    reasons: list[str]
+    since: str
+    runid: int
+    commit: str | None
+
+
+class DamageFacts(BaseModel):
+    """A published chunk that is gone or is not what was published any more."""
+
+    chunk: str
+    finding: str
+    seen_at: str
+    fix: str
+
+
 class WhyFacts(BaseModel):
     project: str
     jobid: str
@@ -166,6 +189,8 @@ class WhyFacts(BaseModel):
     runs: list[DataidRun]
     history: list[ChangeFacts]
     log_tail: str
+    stale: StaleFacts | None
+    damage: list[DamageFacts]
     fix: str
     inputs: list[LinkFacts]
     outputs: list[LinkFacts]

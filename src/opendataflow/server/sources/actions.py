@@ -1,7 +1,9 @@
 """What people do with sources: bind, unbind, test, sample, download."""
 
 import contextlib
+import importlib.util
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -21,6 +23,7 @@ from opendataflow.store.records.accounts import Role, record_action
 from opendataflow.store.records.sources import find_source, list_bindings, record_test
 
 SAMPLE_ROWS = 300
+_DRIVER = re.compile("adbc_driver_[a-z0-9_]+")
 TEST_SECONDS, SAMPLE_SECONDS = 30.0, 60.0
 CHILDREN = Children()
 
@@ -41,11 +44,25 @@ def bind_source(
     store: LoopStore, user: User, project: str, datasetid: str, values: Mapping[str, Any], *, dry_run: bool = False
 ) -> Bound:
     """Bind these fields (None unbinds one) and register the project with them; the record names the fields only."""
+    _check_remote(values)
     done = bind(store, home_of(store, project), project, datasetid, values, dry_run=dry_run)
     if not dry_run:
         what = {"bound": list(done.bound), "unbound": list(done.unbound)}
         record_action(store, user.name, "bind-source", f"{project}.{datasetid}", what)
     return done
+
+
+def _check_remote(values: Mapping[str, Any]) -> None:
+    """What is bound over HTTP loads no library into a process of this machine but a driver that is installed."""
+    driver, options = values.get("driver"), values.get("driver_options")
+    if isinstance(driver, str) and not (_DRIVER.fullmatch(driver) and importlib.util.find_spec(driver)):
+        raise UsageError(
+            "driver: over the network it is the name of an ADBC driver that is installed here, such as "
+            "adbc_driver_postgresql; a library is bound with `dataflow source bind`"
+        )
+    for name in options if isinstance(options, Mapping) else ():
+        if name in ("driver", "entrypoint", "profile") or "load_extension" in name:
+            raise UsageError(f"driver_options: {name} loads a library; bind it with `dataflow source bind`")
 
 
 def tell(done: Bound, *, dry_run: bool = False) -> str:

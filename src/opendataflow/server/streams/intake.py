@@ -154,10 +154,10 @@ class Intake:
         facts = await self.streams.find(project, slug)
         if facts is None or not is_token(facts.row, token.strip()):
             facts = await self.streams.find(project, slug, within=NEW_SECONDS)  # it may be new
-        if facts is None:
-            raise refused(404, f"there is no stream {slug!r}; `dataflow stream status` lists them")
-        if not is_token(facts.row, token.strip()):
-            raise refused(403, f"this is not the token of {slug!r}; `dataflow stream token {slug}` makes a new one")
+        if facts is None or not is_token(facts.row, token.strip()):
+            # Whoever has no token does not learn which streams there are.
+            detail = f"there is no stream {slug!r} with this token; `dataflow stream status` lists streams, "
+            raise refused(403, f"{detail}`dataflow stream token {slug}` makes a new token")
         if not takes_items(facts.settings):
             raise refused(404, f"{slug!r} takes no items: it reads them from {facts.settings.origin}")
         return facts

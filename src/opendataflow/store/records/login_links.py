@@ -7,7 +7,7 @@ used. Of two who use links at the same time one comes second, and finds that.
 
 import secrets
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from opendataflow.errors import UsageError
 from opendataflow.store.claims import LoopStore, Transaction
@@ -109,7 +109,8 @@ def find_link(store: LoopStore, secret: str) -> Link | None:
 def use_link(store: LoopStore, secret: str, *, username: str, password_hash: str) -> Link:
     """Make the account, or give it the password, and use the link up; or raise LinkGone and change nothing.
 
-    A reset ends all sessions of the account. UsageError when the name that was chosen is taken: the link still works.
+    A reset ends all sessions and tokens of the account. UsageError when the name that was chosen is taken: the link
+    still works.
     """
 
     def change() -> Link:
@@ -121,7 +122,7 @@ def use_link(store: LoopStore, secret: str, *, username: str, password_hash: str
                 raise LinkGone(GONE)
             link = link._replace(username=link.username or get_username(username))
             if link.kind is Kind.RESET:
-                _reset(tx, link, password_hash)
+                _reset(tx, link, password_hash, store.time())
             else:
                 _make(store, tx, link, password_hash)
             return link
@@ -139,11 +140,12 @@ def _make(store: LoopStore, tx: Transaction, link: Link, password_hash: str) -> 
         tx.run("void_links", {"username": ""})  # those of other servers
 
 
-def _reset(tx: Transaction, link: Link, password_hash: str) -> None:
+def _reset(tx: Transaction, link: Link, password_hash: str, now: Any) -> None:
     if not tx.run("set_password", {"username": link.username, "password_hash": password_hash}):
         raise LinkGone(GONE)
     tx.run("delete_sessions", {"username": link.username, "keep": ""})
     tx.run("delete_devices", {"username": link.username})
+    tx.run("revoke_tokens_of", {"username": link.username, "now": now})
 
 
 def _link(rows: list[Row]) -> Link | None:

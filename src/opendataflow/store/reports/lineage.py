@@ -9,6 +9,7 @@ from opendataflow.errors import UsageError
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.operations import FILE, Key
 from opendataflow.store.published import find_chunk
+from opendataflow.store.reports.stale import find_stale
 
 LIMIT = 1000  # nodes of a graph: more is nothing to look at
 
@@ -206,7 +207,11 @@ def _chunk_node(store: LoopStore, names: _Names, chunk: tuple[str, str, str]) ->
     of_chunk = {"project": chunk[0], "datasetid": chunk[1], "dataid": chunk[2]}
     rows = store.read("chunk_stands", of_chunk, file=FILE)
     status, version, rows_of = rows[0] if rows else ("PENDING", None, None)
+    maker = names.makers.get(chunk[:2])
+    stale = find_stale(store, Key(*maker, chunk[2])) if maker is not None and status == "READY" else None
     told = ["" if version is None else f"version {version}", "" if rows_of is None else f"{rows_of:,} rows"]
+    if stale is not None:
+        told.append("stale" if stale.direct else "stale because of what it was made from")
     name = f"{names.shown(chunk[0], chunk[1])}/{chunk[2]}"
     return Node(_chunk_id(*chunk), "chunk", name, str(status), ", ".join(one for one in told if one), chunk)
 

@@ -16,6 +16,7 @@ from opendataflow.domain.partitions.scheme import (
 )
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.records.workers import find_pause_of_all
+from opendataflow.store.reports.stale import count_stale
 from opendataflow.store.status_counts import counts
 
 GAP = "GAP"  # expected, and nothing is known of it
@@ -49,7 +50,11 @@ def overview(store: LoopStore, *, project: str | None, columns: int) -> dict[str
     grids = {form: _grid(rows, columns) for form, rows in sorted(cells.items())}
     by, until = find_pause_of_all(store)
     paused = {"paused_by": by, "paused_until": until}
-    return {"environment": store.environment, **paused, **totals, "grids": grids, "gaps": gaps}
+    stale = count_stale(store, project=project).values()
+    return {
+        "environment": store.environment, **paused, **totals, "grids": grids, "gaps": gaps,
+        "stale": {"direct": sum(one.direct for one in stale), "upstream": sum(one.upstream for one in stale)},
+    }  # fmt: skip
 
 
 def _gap(expected: int, ready: int, seen: list[str]) -> dict[str, Any]:

@@ -157,6 +157,9 @@ SELECT username, name FROM api_token WHERE tokenid = %(tokenid)s AND revoked_at 
 -- name: revoke_token
 UPDATE api_token SET revoked_at = from_now(%(now)s) WHERE tokenid = %(tokenid)s AND revoked_at IS NULL
 
+-- name: revoke_tokens_of
+UPDATE api_token SET revoked_at = from_now(%(now)s) WHERE username = %(username)s AND revoked_at IS NULL
+
 -- What was done -----------------------------------------------------------------------------------------------------
 -- name: record_action
 INSERT INTO web_action (at, username, action, target, detail) VALUES (from_now(%(now)s), %(username)s, %(action)s, %(target)s, %(detail)s)

@@ -158,6 +158,9 @@ SELECT username, name FROM api_token WHERE tokenid = :tokenid AND revoked_at IS 
 -- name: revoke_token
 UPDATE api_token SET revoked_at = :now WHERE tokenid = :tokenid AND revoked_at IS NULL
 
+-- name: revoke_tokens_of
+UPDATE api_token SET revoked_at = :now WHERE username = :username AND revoked_at IS NULL
+
 -- What was done -----------------------------------------------------------------------------------------------------
 -- name: record_action
 INSERT INTO web_action (at, username, action, target, detail) VALUES (:now, :username, :action, :target, :detail)

@@ -262,7 +262,8 @@ WHERE project = :project AND datasetid = :datasetid AND dataid = :dataid AND loc
 -- name: end_run
 UPDATE run
 SET status = :status, ended_at = :now, exit_code = :exit_code, message = :message,
-    log_path = coalesce(:log_path, log_path), log_tail = CASE :log_tail WHEN '' THEN log_tail ELSE :log_tail END
+    log_path = coalesce(:log_path, log_path), log_tail = CASE :log_tail WHEN '' THEN log_tail ELSE :log_tail END,
+    code = :code, checks = :checks
 WHERE runid = :runid
 
 -- name: run_status
