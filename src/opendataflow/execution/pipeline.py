@@ -23,9 +23,9 @@ from opendataflow.domain.tables import SQL, WHOLE, find_table, source_database, 
 from opendataflow.errors import ConfigurationError, StoreUnavailable
 from opendataflow.execution.environment import dataids_of, run_environment
 from opendataflow.execution.export import show
+from opendataflow.execution.host_checks import check_pipeline_host
 from opendataflow.execution.log import MASK, find_spellings
 from opendataflow.execution.work import Forked, Locations, Step, Tasks, Work
-from opendataflow.extras import require
 from opendataflow.private_files import make_folder
 from opendataflow.store.claims import LoopStore
 
@@ -44,7 +44,7 @@ def pipeline_work(
     `asked` may hold `at_once`, `profile` and `explain`, which win over the pipeline's own. `secrets` are masked in what
     is kept of the transformations.
     """
-    require("pyspark", "pyarrow", "pandas")  # before anything is claimed
+    check_pipeline_host(job)
     for link in job.links:
         if link.dataset.location is None and link.dataset.clock is None and find_table(link.dataset) is None:
             raise ConfigurationError(

@@ -10,6 +10,7 @@ from opendataflow.domain.dataset import Dataset
 from opendataflow.domain.job import Job
 from opendataflow.domain.runs.run import Claim
 from opendataflow.errors import LeaseLost, StoreUnavailable
+from opendataflow.execution.host_checks import check_interpreter
 from opendataflow.execution.work import Locations, Work
 from opendataflow.extras import require
 from opendataflow.storage.buckets.address import is_in_bucket
@@ -25,6 +26,7 @@ def script_work(
     Outputs whose dataset declares checks must pass them. `store` knows the chunks before, and is told that the run
     still lives while a large output is read; `say` gets the warnings.
     """
+    check_interpreter(job, script)
     if is_in_bucket(job.root) or any('"checks"' in (link.dataset.definition or "") for link in job.outputs):
         require("pyarrow")  # before anything is claimed
 

@@ -96,6 +96,7 @@ class Worker:
         self._jobs: dict[Key, Job] = {}
         self._brakes: dict[Key, Brake] = {}
         self._not_started: dict[Key, Outcome] = {}
+        self._said: dict[Key, Outcome] = {}  # of those, what was said already
         self._next_beat = 0.0
         self._beaten_at = 0.0
         self._is_idle = False
@@ -294,7 +295,8 @@ class Worker:
             self._loop.wait(min(give_up, time.monotonic() + 0.2))
             self._wake()
             return False
-        self.last = found
+        said = list(self._not_started.values())
+        self.last = [one for one in found if one not in said]
         for why in found:
             self._codes.add(why)
         return True
@@ -311,7 +313,7 @@ class Worker:
     # The jobs ---------------------------------------------------------------------------------------------------
     def _take_jobs(self) -> None:
         """A lane for every script and pipeline, in the order producers first; those that cannot be run are told."""
-        self._not_started = {}
+        self._said, self._not_started = self._not_started, {}
         lanes, beside = [], []
         for job in self._upkeep.jobs:
             lane = None if find_settings(job) or find_sealed_stream(job) else self._lane(job)
@@ -352,7 +354,8 @@ class Worker:
         except (ConfigurationError, SecretError) as error:
             outcome = Outcome(error.exit_code, "NOT_STARTED", job.jobid, None, str(error))
             self._not_started[job[:2]] = outcome
-            self._view.ended(job[:2], outcome)
+            if self._said.get(job[:2]) != outcome:
+                self._view.ended(job[:2], outcome)
             return None
         return lane
 
