@@ -41,7 +41,7 @@ test: setup ## run the tests: SQLite, PostgreSQL and Spark, all real
 	@$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder && echo "==> All tests passed."
 
 faults: setup ## what the tests leave out for its time: pipelines killed at every point that has a name, each story over both stores (half an hour or more)
-	@DATAFLOW_EVERY_FAULT=1 $(BIN)/python -m pytest tests/faults tests/oracle tests/acceptance tests/docs tests/server/test_api_schema.py $(addprefix tests/spark/test_,warm_runs.py keeper.py isolation.py session.py clusters.py streams.py together.py spark_checks.py sql_read.py sql_write.py sql_load.py files.py endurance.py) && echo "==> Everything healed."
+	@DATAFLOW_EVERY_FAULT=1 $(BIN)/python -m pytest tests/faults tests/oracle tests/acceptance tests/docs tests/server/test_api_schema.py $(addprefix tests/spark/test_,warm_runs.py shared_jobs.py keeper.py isolation.py session.py clusters.py streams.py together.py spark_checks.py sql_read.py sql_write.py sql_load.py files.py endurance.py) && echo "==> Everything healed."
 
 chaos: setup ## 20,000 chunks and 100,000 stream items in a storm of kills, stops and restarts; prints its seeds (an hour or so)
 	@$(BIN)/python scripts/chaos.py && $(BIN)/python scripts/chaos.py --streams

@@ -480,7 +480,14 @@ def audited(looped: Make, output: Dataset, *, size: int | None) -> tuple[Looped,
     place = made._slots[0].flight.locations["p", "y"]  # type: ignore[union-attr]
     if size is not None and place is not None:
         Path(place).write_bytes(b"." * size)
-    return made, is_quickly_audited(made._slots[0], most_bytes=10)
+    return made, quickly_audited(made)
+
+
+def quickly_audited(made: Looped) -> bool:
+    slot = made._slots[0]
+    assert slot.lane is not None
+    assert slot.flight is not None
+    return is_quickly_audited(slot.lane.job, slot.flight, most_bytes=10)
 
 
 @pytest.mark.parametrize(
@@ -505,13 +512,12 @@ def test_an_output_far_away_is_not_audited_in_the_loop(looped: Make) -> None:
     made, quick = audited(looped, Dataset("p", "y"), size=None)
     assert quick
     made._slots[0].flight.locations["p", "y"] = "s3://bucket/y"  # type: ignore[union-attr]
-    assert not is_quickly_audited(made._slots[0], most_bytes=10)
+    assert not quickly_audited(made)
 
 
 def test_a_slot_in_which_nothing_runs_has_nothing_to_audit(two: Looped) -> None:
-    assert is_quickly_audited(two._slots[0], most_bytes=0)
     with pytest.raises(AssertionError, match="nothing runs in this slot"):
-        two._slots[0].audited(Exited(0))
+        two._slots[0].child_ended(Exited(0))
 
 
 def test_an_audit_beside_the_loop_keeps_its_slot_until_it_is_done(

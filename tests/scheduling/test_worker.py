@@ -474,11 +474,13 @@ def test_a_worker_goes_on_when_its_zygote_is_stopped_between_two_guards(sqlite_p
 @pytest.mark.parametrize("command", [("run", "add_up"), ("tick",)])
 def test_a_command_whose_zygote_does_not_start_says_why(sqlite_project: Project, command: tuple[str, ...]) -> None:
     env = script_and_pipeline(sqlite_project, "raise ModuleNotFoundError('No module named pandas')")
+    assert sqlite_project.dataflow("run", "extract").returncode == 0  # there is something to claim
     program = with_settings(DATAFLOW, "execution.pipeline.PROGRAM = 'support.forked'")
     done = sqlite_project.run(*program, *command, env=env)
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
     assert "ModuleNotFoundError: No module named pandas" in done.stderr
+    assert job_status(sqlite_project, "add_up") == dict.fromkeys("123", "PENDING")
 
 
 def test_a_worker_replaces_its_zygote_and_guards_when_what_they_imported_was_upgraded(sqlite_project: Project) -> None:

@@ -1,20 +1,26 @@
 """Several chunks in one Spark job: exactly what each would be alone, or each is produced alone."""
 
 import dataclasses
+import itertools
 import os
 import random
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from opendataflow.domain.checks.check import Check
+from opendataflow.spark.compared import compared
 from opendataflow.spark.pipeline import Task, read_codes
 from opendataflow.spark.spec import ChunkSpec, chunk_spec
 
+numbers = itertools.count(10_000, 100)
 EVERY_FAULT = "DATAFLOW_EVERY_FAULT" in os.environ
 ORDERS = {
     "a": [(1, "nut", 4), (2, "bolt", -1), (3, "bolt", 3)],
@@ -238,7 +244,8 @@ DAY = (
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])  # as the process of a chunk has it
     (tmp_path / "pipelines" / "price").mkdir(parents=True)
     (tmp_path / "orders").mkdir()
     (tmp_path / "day.py").write_text(DAY)
@@ -275,16 +282,38 @@ def specs(home: Path, *, first: int, dataids: Iterable[str] = ORDERS, **changes:
 
 
 def produce(spark: SparkSession, wanted: list[ChunkSpec]) -> dict[str, dict[str, Any]]:
+    """As the runner has it done: together, one of them compared, and alone what must be."""
     told: list[str] = []
-    task = Task(spark, read_codes(wanted[0]), hear=lambda _spec, **fields: told.append(str(fields)))
+    codes = read_codes(wanted[0])
+
+    def hear(_spec: ChunkSpec, **fields: Any) -> None:
+        told.append(str(fields))
+
+    def alone(specs: Sequence[ChunkSpec], hear: Any) -> Iterator[tuple[ChunkSpec, dict[str, Any]]]:
+        return Task(spark, codes, hear=hear).run(specs)
+
+    together = Task(spark.newSession(), codes, hear=hear, group="the test's own")
+    results = {spec.runid: result for spec, result in (together.run(wanted) if len(wanted) > 1 else ())}
+    written = [spec for spec in wanted if "compare" in results.get(spec.runid, {})]
+    if written:
+        drawn = random.choice(written)
+        differs = compared(spark, drawn, results[drawn.runid], alone, hear=hear).get("differs")
+        if differs is not None:
+            told.append(differs)
+            results = {}
     found = {}
-    for spec, result in task.run(wanted):
+    for spec in wanted:
+        result = results.get(spec.runid, {"alone": "it differs"})
+        if "alone" in result:
+            told.append(str(result["alone"]))
+            ((_, result),) = alone([spec], hear)
         rows = None
         if result["error"] is None:
             rows = pyarrow.parquet.read_table(spec.destination.location).to_pylist()
             assert result["rows"] == len(rows)
         found[spec.dataid] = {**result, "data": rows, "told": told}
-    assert list((Path(wanted[0].home) / "out").glob("*/_together")) == []
+    for name in ("_together", "_alone"):
+        assert list((Path(wanted[0].home) / "out").glob(f"*/{name}")) == []
     return found
 
 
@@ -410,6 +439,58 @@ def test_a_chunk_that_is_a_link_to_another_one_is_no_more_than_that(spark: Spark
     (home / "orders/b.csv").symlink_to("a.csv")
     assert_the_same(spark, home, shared=False)
     assert_as_by_hand(spark, home)
+
+
+# Random chains --------------------------------------------------------------------------------------------------------
+# A step each, on a DataFrame that keeps id, item and amount. `n` makes the names of its columns its own.
+KEEPS_ROWS_APART = [
+    "df = df.where('amount > 0')",
+    "df = df.where(F.col('item').isin('nut', 'bolt'))",
+    "df = df.withColumn('c{n}', F.col('amount') * 2 + F.col('id'))",
+    "df = df.withColumn('c{n}', F.when(F.col('amount') > 3, F.upper('item')).otherwise(F.lit(None)))",
+    "df = df.withColumn('c{n}', F.udf(lambda item: len(item), 'int')('item'))",
+    "df = df.withColumn('c{n}', F.explode(F.sequence(F.lit(1), F.lit(2))))",
+    "df = df.selectExpr('*', 'concat(item, id) AS c{n}')",
+    "df = df.join(prices.select('item', F.col('price').alias('c{n}')), on='item', how='left')",
+    "df = df.join(F.broadcast(prices.groupBy('item').agg(F.max('price').alias('c{n}'))), on='item', how='inner')",
+    "df = df.join(prices.select('item'), on='item', how='left_semi')",
+]
+MIXES_ROWS = [
+    "df = df.join(F.broadcast(df.groupBy('item').agg(F.sum('amount').alias('c{n}'))), on='item')",
+    "df = df.join(df.groupBy('item').agg(F.sum('amount').alias('c{n}')).cache(), on='item')",
+    "df = df.crossJoin(df.agg(F.max('amount').alias('c{n}')))",
+    "df = df.crossJoin(df.agg(F.max('amount').alias('c{n}')).localCheckpoint(eager=False))",
+    "df = df.withColumn('c{n}', F.lit(df.agg(F.max('amount')).first()[0]))",
+    "df = df.withColumn('c{n}', F.sum('amount').over(Window.partitionBy('item')))",
+    "df = df.union(df)",
+    "df = df.dropDuplicates()",
+    "df = df.orderBy('amount', 'id').limit(2)",
+    "df = df.withColumn('c{n}', df.agg(F.count('*')).scalar())",
+    "df = df.join(prices.select(F.col('item').alias('i{n}'), 'price'), F.col('amount') > F.col('price') * 3, 'full')"
+    ".drop('price', 'i{n}')",
+    "df = df.withColumn('c{n}', F.lit(len(df.inputFiles())))",
+]
+chains = st.lists(st.sampled_from(KEEPS_ROWS_APART) | st.sampled_from(MIXES_ROWS), min_size=1, max_size=4)
+
+
+@settings(
+    max_examples=150 if EVERY_FAULT else 20, deadline=None, print_blob=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)  # fmt: skip
+@given(chain=chains)
+def test_any_chain_with_the_promise_comes_out_as_a_plain_loop_by_hand(
+    spark: SparkSession, home: Path, chain: list[str]
+) -> None:
+    """A few of them; many in `make faults`."""
+    lines = "".join(f"    {step.format(n=number)}\n" for number, step in enumerate(chain))
+    code = f"from pyspark.sql import Window\n\n\ndef run(df, prices):\n{lines}    return df\n"
+    (home / "pipelines/price/step.py").write_text(HEAD + code)
+    together = produce(spark, specs(home, first=next(numbers), dataids=COMPARED))
+    assert {one["error"] for one in together.values()} == {None}
+    assert {dataid: in_order(one["data"]) for dataid, one in together.items()} == by_hand(spark, home), code
+    if not set(chain) & set(MIXES_ROWS):
+        written = [one for one in together.values() if one["job_runid"] is not None]
+        assert written or all(not one["data"] for one in together.values()), together["a"]["told"]
 
 
 def in_several_files(home: Path) -> None:

@@ -44,8 +44,9 @@ def check(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
     """Run a source in this process. Spark is started only for a case that asks for it."""
     monkeypatch.setattr(sys, "path", [*sys.path])
 
-    def run(source: str, *, engine: str | None = None) -> Outcome:
-        outcome = run_case(a_case(tmp_path, source, engine=engine), lambda: request.getfixturevalue("spark"))
+    def run(source: str, *, engine: str | None = None, rowwise: bool = False) -> Outcome:
+        case = dataclasses.replace(a_case(tmp_path, source, engine=engine), rowwise=rowwise)
+        outcome = run_case(case, lambda: request.getfixturevalue("spark"))
         assert outcome == outcome_from(json.loads(json.dumps(outcome.as_json())))
         return outcome
 
@@ -55,6 +56,43 @@ def check(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
 def differences(outcome: Outcome) -> list[str]:
     assert not outcome.is_ok
     return [str(one) for one in outcome.differences]
+
+
+# The promise that rows do not mix ---------------------------------------------------------------------------------
+MIXES = {
+    "an aggregate": ("def run(df):\n    return df.agg(F.sum('n').alias('n'))\n", '[{"n": 3}]'),
+    "the most of all rows": (
+        "def run(df):\n    return df.crossJoin(df.agg(F.max('n').alias('most')))\n",
+        '[{"n": 1, "most": 2}, {"n": 2, "most": 2}]',
+    ),
+    "the first row": ("def run(df):\n    return df.orderBy('n').limit(1)\n", '[{"n": 1}]'),
+    "rows without duplicates": (
+        "def run(df):\n    return df.dropDuplicates().withColumn('m', F.lit(1))\n",
+        '[{"n": 1, "m": 1}, {"n": 2, "m": 1}]'
+    ),
+    "numbered rows": (
+        "from pyspark.sql import Window\n\n\ndef run(df):\n"
+        "    return df.withColumn('nth', F.row_number().over(Window.orderBy('n')))\n",
+        '[{"n": 1, "nth": 1}, {"n": 2, "nth": 2}]',
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", MIXES)
+def test_a_pipeline_that_promises_to_work_row_by_row_must_do_so_on_its_example(check: Check, what: str) -> None:
+    code, output = MIXES[what]
+    source = f"{INPUT}expected_output = {output}\n{IMPORT['spark']}\n\n{code}"
+    assert check(source).is_ok, "nothing was promised"
+    outcome = check(source, rowwise=True)
+    assert outcome.message.startswith(f"{FILE}: `rowwise: true` is not so: two chunks made of the example")
+
+
+def test_a_promise_that_is_kept_is_ok(check: Check) -> None:
+    assert check(INPUT + OUTPUT + DOUBLE["spark"], rowwise=True).is_ok
+    join = 'def run(df, df2):\n    return df.join(df2, on="n", how="left").orderBy("n")\n'
+    inputs = 'expected_inputs = [[{"n": 1}, {"n": 2}], [{"n": 1, "word": "one"}]]\n'
+    output = 'expected_output = [{"n": 1, "word": "one"}, {"n": 2}]\n'
+    assert check(IMPORT["spark"] + inputs + output + join, rowwise=True).is_ok
 
 
 # What is run, and on what -----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""One warm Spark child and code that behaves badly in it: who is blamed, who goes on, and what is said.
+"""Chunks that share a process, and code that behaves badly in it: who is blamed, who goes on, and what is said.
 
 Each Spark takes seconds to start: a test here tells a whole story. An abort in a shared job only in `make faults`.
 """
@@ -28,6 +28,7 @@ from support.pipelines import (
     drain,
     draining,
     expected,
+    find_child,
     left_behind,
     messages,
     pipeline,
@@ -35,6 +36,7 @@ from support.pipelines import (
     visible,
     wait_until_asleep,
 )
+from support.processes import wait_for
 from support.projects import Project
 
 
@@ -82,9 +84,7 @@ def test_the_chunk_that_kills_spark_is_found_and_nobody_else_is_blamed(sqlite_pr
     assert column(project, "deaths") == {"1": 0, "2": 0, "3": 0, "4": 3}
     assert column(project, "attempts") == {"1": 1, "2": 1, "3": 1, "4": 1}
     given_back, *deaths = messages(project, "4")
-    assert given_back == (
-        "the Spark child was killed by signal 9 while it worked on 4 chunks; each is tried again alone"
-    )
+    assert given_back == ("Spark's Java process was killed by signal 9 while 4 runs used it; each is repeated alone")
     assert [told.partition(";")[0] for told in deaths] == ["Spark's Java process was killed by signal 9"] * 3, deaths
     assert "died 3 times in a row" in deaths[-1]
     assert messages(project, "3") == [given_back, ""]
@@ -179,7 +179,7 @@ def test_a_runner_that_is_stopped_or_loses_a_lease_gives_back_what_it_has(sqlite
     with draining(project) as stale:  # held up past its leases, while others do the work
         wait_until_asleep(project, stale)
         stop_between_writes(project, stale)
-        wait_until_gone(project)  # the guard sees to that
+        wait_for(lambda: find_child(stale.pid) is None, "the guard has ended its child", seconds=60)
         sleep.unlink()
         done = drain(project)
         assert done.returncode == 0, done.stderr
@@ -205,7 +205,7 @@ def one_is_taken_away(project: Project) -> None:
     assert "LEASE_LOST" in told
     assert code == 5, told
     assert states(project) == {"1": "RESUBMIT", "2": "RESUBMIT", "3": "RESUBMIT", "4": "PENDING"}
-    assert messages(project, "3")[-1] == "the Spark child was ended because of another run"
+    assert messages(project, "3")[-1] == "its process was ended because of another run"
     assert set(column(project, "deaths").values()) == {0}
     wait_until_gone(project)
 

@@ -29,7 +29,7 @@ TABLES = (
     "web_session", "login_link", "login_failure", "login_device", "api_token", "web_action", "git_project",
     "git_version", "git_task", "run_version", "schedule", "source_binding", "source_test", "abort_request", "request",
     "alert_watch", "alert_pace",
-    "alert_message", "alert",
+    "alert_message", "alert", "unshared",
     "stale_event", "made", "made_from", "job_code", "stale", "chunk_damage",
 )  # fmt: skip
 

@@ -207,7 +207,7 @@ class Looped:
     def pick(self, room: int, **ending: int) -> list[str]:
         """What the lanes give, as job/dataid."""
         picked = self.lanes.pick(room, {("p", jobid): number for jobid, number in ending.items()})
-        return [f"{one.lane.job.jobid}/{one.candidate.dataid}" for one in picked]
+        return [f"{one.lane.job.jobid}/{candidate.dataid}" for one in picked for candidate, _ in one.chunks]
 
     def look(self) -> None:
         """Let the loop hear what was said; it never waits here."""

@@ -147,10 +147,10 @@ def descendants(pid: int) -> dict[int, str]:
 
 
 def find_child(runner: int) -> int | None:
-    """The process of a run: a fork of a guard that is a fork of the zygote; of a stream, the child that stays."""
+    """The process of a run: a fork of a guard that is a fork of the zygote."""
     zygote = find_zygote(runner)
     forks = [pid for guard in _children(zygote) for pid in _children(guard)] if zygote is not None else []
-    return forks[0] if forks else _find(runner, "-m opendataflow.spark.child")
+    return forks[0] if forks else None
 
 
 def find_jvm(runner: int) -> int | None:

@@ -1,14 +1,10 @@
-"""A pipeline as a job's work: the Spark child, what it is told for each run, and what it says it wrote.
-
-The child stays for all runs of this runner, because Spark takes seconds to start and a chunk may take less.
-"""
+"""A pipeline as a job's work: its child, what it is told of its runs, and what it says it wrote."""
 
 import contextlib
 import errno
 import itertools
 import json
 import os
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -25,13 +21,15 @@ from opendataflow.execution.environment import dataids_of, run_environment
 from opendataflow.execution.export import show
 from opendataflow.execution.host_checks import check_pipeline_host
 from opendataflow.execution.log import MASK, find_spellings
-from opendataflow.execution.work import Forked, Locations, Step, Tasks, Work
+from opendataflow.execution.work import Forked, Locations, Sharing, Step, Work
 from opendataflow.private_files import make_folder
+from opendataflow.project.code_digest import code_digest
 from opendataflow.store.claims import LoopStore
 
-CHILD = "opendataflow.spark.child"  # that stays
-PROGRAM = "opendataflow.spark.chunk"  # of one run
+PROGRAM = "opendataflow.spark.chunk"
 LEFTOVER_SECONDS = 86_400.0  # files of runs that nobody ended here are older than any live one by then
+_told: set[tuple[str, str]] = set()  # whose `chunks_per_job` is ignored, which this process has said
+CODE_SECONDS = 1.0  # between two looks whether code whose chunks share no job has changed
 VERSION_SECONDS = 60.0  # the hash of each transformation is exact at any time
 
 
@@ -39,7 +37,7 @@ def pipeline_work(
     job: Job, work_folder: str, *, store: LoopStore, say: Callable[[str], None], asked: dict[str, Any] | None = None,
     secrets: tuple[str, ...] = (),
 ) -> Work:  # fmt: skip
-    """Run the pipeline's transformations on Spark, each run in a directory of its own.
+    """Run the pipeline's transformations on Spark, each run in a directory of its own, in a process that ends with it.
 
     `asked` may hold `at_once`, `profile` and `explain`, which win over the pipeline's own. `secrets` are masked in what
     is kept of the transformations.
@@ -51,8 +49,7 @@ def pipeline_work(
                 f"pipeline {job.jobid} uses dataset {link.dataset.datasetid}, which has no path; "
                 "pipelines read and write files, and tables with a `url`"
             )
-    made = _Pipeline(job, os.path.join(work_folder, "runs"), store, say, asked or {}, secrets)
-    return made.alone() if made.chunks_per_task() == 1 else made.shared()
+    return _Pipeline(job, os.path.join(work_folder, "runs"), store, say, asked or {}, secrets).work()
 
 
 class _Pipeline:
@@ -66,12 +63,18 @@ class _Pipeline:
         self._job, self._folder, self._store, self._say, self._asked = job, folder, store, say, asked
         (self._output,) = job.outputs
         self._writes_table = find_table(self._output.dataset) is not None
+        self._unshared: str | None = None  # the digest of code whose chunks are not to share a job
+        self._looked_at = float("-inf")
+        self._chunks_per_task: int | None = None
         self._version: dict[str, Any] = {}
         self._version_at = float("-inf")
 
-    def alone(self) -> Work:
-        """Each run is a child of its own, a fork of the zygote."""
+    def work(self) -> Work:
+        """The child is a fork of the zygote, for one run or for several that share a Spark job."""
         settings: Any = self._job.definition.get("spark") or {}
+        sharing = None
+        if self.chunks_per_task() > 1:
+            sharing = Sharing(self._most, self._find_result, self._compare_argv, self._refused, self._in_vain)
         forked = Forked(
             PROGRAM,
             settings,
@@ -81,24 +84,27 @@ class _Pipeline:
             self._ended,
             self._find_given_back,
             self._count_hand_backs,
+            sharing,
         )
-        return Work(self.argv, self.manifests, self.reason, self.published, forked=forked)
-
-    def shared(self) -> Work:
-        """Several runs are one task of a child that stays."""
-        return Work(self.argv, self.manifests, self.reason, self.published, self.tasks())
-
-    def tasks(self) -> Tasks:
-        return Tasks(self._write, self._begun, self._keep_steps, self._ended, self.chunks_per_task())
+        return Work(list, self.manifests, self.reason, self.published, forked=forked)
 
     def chunks_per_task(self) -> int:
         """How many runs may share a Spark job."""
+        if self._chunks_per_task is None:
+            self._chunks_per_task = self._find_chunks_per_task()
+        return self._chunks_per_task
+
+    def _find_chunks_per_task(self) -> int:
         wanted = int(self._setting("chunks_per_job") or 1)
         # Only files can be told apart again after one Spark job has read or written several chunks.
-        if wanted == 1 or any(find_table(link.dataset) is not None for link in self._job.links):
+        if wanted == 1 or self._job.strict or any(find_table(link.dataset) is not None for link in self._job.links):
             return 1
         if self._job.definition.get("rowwise") or self._is_pandas():  # in pandas, each chunk is a process of its own
             return wanted
+        told = self._job.project, self._job.jobid
+        if told in _told:
+            return 1
+        _told.add(told)
         self._say(
             f"{self._job.jobid}: chunks_per_job is ignored, and the chunks run one by one: it needs `rowwise: true`, "
             "the promise that every output row comes from one input row of the same chunk"
@@ -123,22 +129,20 @@ class _Pipeline:
         asked = self._asked.get(name)
         return self._job.definition.get(name) if asked is None else asked
 
-    @staticmethod
-    def argv() -> list[str]:
-        # -P: what lies in the caller's folder must not stand in for a library of the same name.
-        return [sys.executable, "-P", "-m", CHILD]
-
     # What the child is told -------------------------------------------------------------------------------------
-    def _write(self, runs: list[tuple[Claim, Locations]]) -> str:
+    def _write(self, runs: list[tuple[Claim, Locations]], **more: Any) -> str:
         make_folder(self._folder)
         _remove_leftovers(self._folder)
         task = os.path.join(self._folder, f"{runs[0][0].runid}.json")
         specs = [self._spec(claim, locations) for claim, locations in runs]
-        _write_private(task, {"specs": specs, "results": [self._result_path(claim) for claim, _ in runs]})
+        _write_private(task, {"specs": specs, "results": [self._result_path(claim) for claim, _ in runs], **more})
         return json.dumps({"task": task})
 
-    def _argv(self, claim: Claim, locations: Locations) -> list[str]:
-        return [json.loads(self._write([(claim, locations)]))["task"]]
+    def _argv(self, runs: list[tuple[Claim, Locations]]) -> list[str]:
+        return [json.loads(self._write(runs))["task"]]
+
+    def _compare_argv(self, claim: Claim, locations: Locations) -> list[str]:
+        return [json.loads(self._write([(claim, locations)], written=self._find_result(claim)))["task"]]
 
     def _spec(self, claim: Claim, locations: Locations) -> dict[str, Any]:
         """Everything the child needs to produce this chunk; opendataflow.spark.spec reads it."""
@@ -194,6 +198,29 @@ class _Pipeline:
         from opendataflow.store.arrivals import earlier_rows
 
         return earlier_rows(self._store, self._output.dataset, claim.dataid)(last)
+
+    # Whether runs share a child -----------------------------------------------------------------------------------
+    def _most(self) -> int:
+        """As many as the pipeline says, unless its code, as it is now, was found to be none to be shared."""
+        if time.monotonic() - self._looked_at > CODE_SECONDS:
+            self._looked_at = time.monotonic()
+            from opendataflow.store.reports.pipelines import find_unshared
+
+            noted = find_unshared(self._store, self._job.project, self._job.jobid)
+            unshared = {self._unshared, noted[0] if noted else None} - {None}
+            digest = code_digest(self._job.home) if unshared else None
+            self._unshared = digest if digest in unshared else None
+        return 1 if self._unshared is not None else self.chunks_per_task()
+
+    def _refused(self, drawn: Claim, why: str) -> None:
+        from opendataflow.store.reports.pipelines import record_unshared
+
+        self._in_vain()
+        with contextlib.suppress(StoreUnavailable):  # this process knows it all the same
+            record_unshared(self._store, drawn, digest=self._unshared or "", reason=self._hidden(why))
+
+    def _in_vain(self) -> None:
+        self._unshared, self._looked_at = code_digest(self._job.home), time.monotonic()
 
     # What is kept -------------------------------------------------------------------------------------------------
     def _begun(self, claims: list[Claim]) -> None:

@@ -4,7 +4,7 @@ import contextlib
 import os
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from opendataflow import faults
@@ -298,7 +298,7 @@ class Runner:
         code, checks = flight.made_by
         result = result._replace(log_path=log.path_if_written, log_tail=log.tail(), code=code, checks=checks)
         log.close()
-        recorder = work.forked or work.tasks
+        recorder = work.forked
         if recorder is not None:
             if not isinstance(end, Lost):
                 recorder.ended(flight.claim, list(flight.steps.values()), result)
@@ -351,34 +351,43 @@ class Runner:
             self.record_steps(work, flight)
 
         return supervise(
-            self.guard, self.argv(work, flight), env=self.environment(job, work, flight, passwords), cwd=cwd,
-            log=flight.log,
-            signals=self.signals, lease_seconds=flight.claim.lease_seconds, lease_from=flight.lease_from,
-            renew=renew, timeout_seconds=job.timeout_seconds,
-            on_started=faults.when_running(), hear=self.listener(work, flight),
+            self.guard, self.argv(work, [flight]), env=self.environment(job, work, flight, passwords), cwd=cwd,
+            log=flight.log, signals=self.signals, lease_seconds=flight.claim.lease_seconds,
+            lease_from=flight.lease_from, renew=renew, timeout_seconds=job.timeout_seconds,
+            on_started=faults.when_running(), hear=self.listener(work, [flight]),
             find_abort=lambda now: self.aborts.look(now).get(flight.claim.runid),
             stays=work.forked is not None and work.forked.stays,
         )  # fmt: skip
 
-    def argv(self, work: Work, flight: Flight) -> list[str]:
-        """What the child of this run is started with; for a fork, the zygote has prepared by then."""
+    def argv(self, work: Work, flights: Sequence[Flight], *, compare: bool = False) -> list[str]:
+        """What the child of these runs is started with; for a fork, the zygote has prepared by then.
+
+        With `compare` it produces the run alone and compares it with what is written already.
+        """
         if work.forked is None:
             return work.argv()
         from opendataflow.execution.zygote import prepare
 
-        work.forked.begun([flight.claim])
         prepare(work.forked.program, work.forked.settings)
-        return work.forked.argv(flight.claim, flight.locations)
+        if compare and work.forked.sharing is not None:
+            (flight,) = flights
+            return work.forked.sharing.compare_argv(flight.claim, flight.locations)
+        work.forked.begun([flight.claim for flight in flights])
+        return work.forked.argv([(flight.claim, flight.locations) for flight in flights])
 
-    def listener(self, work: Work, flight: Flight) -> Callable[[dict[str, Any]], None] | None:
-        """Who takes the messages of a child that sends some."""
+    def listener(self, work: Work, flights: Sequence[Flight]) -> Callable[[dict[str, Any]], None] | None:
+        """Who takes the messages of a child that sends some; of several runs, each message says of which it is."""
         if work.forked is None:
             return None
-        name = f"{flight.claim.jobid}/{flight.claim.dataid}"
+        of_run = {flight.claim.runid: flight for flight in flights}
 
         def hear(message: dict[str, Any]) -> None:
+            run = message.get("run")
+            flight = of_run.get(run, flights[0]) if isinstance(run, int) else flights[0]
             if "progress" in message:
-                self.say(f"{name}: {message['progress']}")
+                self.say(f"{flight.claim.jobid}/{flight.claim.dataid}: {message['progress']}")
+            if message.get("stream") in (1, 2) and isinstance(message.get("text"), str):
+                flight.log.write(message["stream"], message["text"].encode(errors="backslashreplace"))
             step = message.get("step")
             if isinstance(step, dict) and isinstance(step.get("position"), int):
                 flight.steps[step["position"]] = step

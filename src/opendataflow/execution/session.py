@@ -154,21 +154,13 @@ class Session:
             self._new_work = self.remake()
 
     def run_claimed(self, work: Work, taken: Taken, *, cwd: str, go_on: bool = False) -> Outcome:
-        """Run what was claimed, to its recorded end: on a child of its own, or on the one that stays."""
+        """Run what was claimed on a child of its own, to its recorded end."""
         if work.forked is not None:
             cwd = self.job.home
-        if work.tasks is None:
-            return self.runner.run_claimed(self.job, work, taken, cwd, self.passwords, go_on=go_on)
-        from opendataflow.execution.warm_runs import WarmRuns
-
-        return WarmRuns(self.runner, self.job, work, cwd=cwd, passwords=self.passwords).run_one(taken)
+        return self.runner.run_claimed(self.job, work, taken, cwd, self.passwords, go_on=go_on)
 
     def drain(self, work: Work, *, wait_seconds: float, cwd: str) -> Iterator[Outcome]:
         """Run after run until nothing is claimable; a failed dataid does not stop the others."""
-        if work.tasks is not None:
-            yield from self._drain_warm(work, wait_seconds=wait_seconds, cwd=cwd)
-            self._show_together()
-            return
         while True:
             outcome = self.run(work, dataid=None, wait_seconds=wait_seconds, cwd=cwd, go_on=True)
             yield outcome
@@ -190,32 +182,6 @@ class Session:
             show_together(self.store, self.job)
         except OSError as error:
             self.say(f"{self.job.jobid}: what is published is not shown together: {error}; the next run tries again")
-
-    def _drain_warm(self, work: Work, *, wait_seconds: float, cwd: str) -> Iterator[Outcome]:
-        """The same on a child that stays, several runs at a time."""
-        from opendataflow.execution.warm_runs import WarmRuns, drained
-
-        warm = WarmRuns(self.runner, self.job, work, cwd=cwd, passwords=self.passwords)
-        take, why = drained(self.runner, self.job, self.tidy, self.is_left)
-        give_up = time.monotonic() + wait_seconds
-        pause = 0.1
-        while True:
-            why.clear()
-            for outcome in warm.run(take):
-                yield outcome
-                give_up, pause = time.monotonic() + wait_seconds, 0.1
-            number = self.signals.asked
-            if number is not None:
-                told = f"stopped by signal {number}; nothing more was taken"
-                yield Outcome(128 + number, "STOPPED", self.job.jobid, None, told)
-            if warm.has_stopped or not why:
-                return
-            can_wait = 10 <= why[0].exit_code <= 14
-            if not can_wait or time.monotonic() + pause > give_up:
-                yield why[0]
-                return
-            select.select([self.signals.wake_fd], [], [], pause)  # a signal ends the pause
-            pause = min(pause * 1.5, 2.0)
 
 
 def _reads_tables(job: Job) -> bool:

@@ -38,38 +38,38 @@ class Taken(NamedTuple):
 Step = dict[str, Any]  # a transformation as the child tells of it: position, name, status, output, …
 
 
+class Sharing(NamedTuple):
+    """Of work whose child may serve several runs at once."""
+
+    most: Callable[[], int]  # so many runs may share a child now; 1: each has its own
+    result: Callable[[Claim], dict[str, Any]]  # what the child wrote of the run
+    compare_argv: Callable[[Claim, Locations], list[str]]  # produce it alone, and compare it with what is written
+    refused: Callable[[Claim, str], None]  # alone, it came out different: never again with this code
+    in_vain: Callable[[], None]  # the code is not one whose runs can share a job
+
+
 class Forked(NamedTuple):
     """Of work whose child is a fork of a zygote: what it is given, and what it leaves beside the data."""
 
     program: str  # the zygote's
     settings: dict[str, Any]  # what the zygote prepares for it
-    argv: Callable[[Claim, Locations], list[str]]  # written down for this run
+    argv: Callable[[list[tuple[Claim, Locations]]], list[str]]  # written down for these runs
     begun: Callable[[list[Claim]], None]
     steps: Callable[[Claim, list[Step]], None]
     ended: Callable[[Claim, list[Step], Result], None]  # keep what is known of it, before its end is recorded
     given_back: Callable[[Claim], str | None]  # why it ended, where that says nothing about the run itself
     hand_backs: Callable[[Claim], int]  # how often in a row that was so just before
+    sharing: Sharing | None = None
     stays: bool = False  # the child serves the next run, too: each is a line of its standard input
 
 
-class Tasks(NamedTuple):
-    """How a child that stays is told what to do, and what it leaves beside the data."""
-
-    write: Callable[[list[tuple[Claim, Locations]]], str]  # the line for it: these runs, as one task
-    begun: Callable[[list[Claim]], None]
-    steps: Callable[[Claim, list[Step]], None]
-    ended: Callable[[Claim, list[Step], Result], None]  # keep what is known of it, before its end is recorded
-    per_task: int = 1
-
-
 class Work(NamedTuple):
-    """What a job's child is, and what it made. With `tasks`, the child stays for many runs; `forked`, it is a fork."""
+    """What a job's child is, and what it made. With `forked`, it is a fork."""
 
-    argv: Callable[[], list[str]]
+    argv: Callable[[], list[str]]  # of a fork: none
     manifests: Callable[[Claim, Locations], tuple[tuple[str, str, Manifest], ...]]
     reason: Callable[[Claim], str] | None = None  # why it exited other than 0, where the child can tell
     published: Callable[[Claim, Locations], None] | None = None  # after the store says so: for people's eyes only
-    tasks: Tasks | None = None
     forked: Forked | None = None
     script: str | None = None  # the file that is run, where it is a script
 

@@ -49,6 +49,7 @@ def explain(store: LoopStore, job: Job, dataid: str) -> dict[str, Any]:
         "status": str(candidate.status),
         "detail": _detail(candidate, row, runs),
         "schedule": _schedule(store, job),
+        "sharing": find_sharing(store, job),
         "asked": asked,
         "answers": answers,
         "last_refusal": json.loads(row["refusal"]) if row["refusal"] else None,
@@ -62,6 +63,17 @@ def explain(store: LoopStore, job: Job, dataid: str) -> dict[str, Any]:
         ],
         "fix": _fix(job, candidate, verdict if waits else None) or _fix_data(damage, stale if is_published else None),
     }
+
+
+def find_sharing(store: LoopStore, job: Job) -> str:
+    """Why its chunks share no Spark job although it says so; empty where they may."""
+    from opendataflow.project.code_digest import code_digest
+    from opendataflow.store.reports.pipelines import find_unshared
+
+    noted = find_unshared(store, job.project, job.jobid) if job.definition.get("chunks_per_job") else None
+    if noted is None or noted[0] != code_digest(job.home):
+        return ""
+    return f"its chunks share no Spark job until its code changes: {noted[2]} (run {noted[1]})"
 
 
 def _detail(candidate: Candidate, row: dict[str, Any], runs: list[dict[str, Any]]) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
 THREADS = 2
-Audited = tuple[Slot, ChildEnd, Result]
+Audited = tuple[Slot, Flight, ChildEnd, Result]
 
 
 class Auditor:
@@ -60,7 +60,7 @@ class Auditor:
         except Exception as error:  # noqa: BLE001  a thread that dies silently would keep its slot for ever
             what = f"its output could not be audited: {type(error).__name__}: {error}"
             result = Result(Ending.FAILED, None, what)
-        self._done.append((slot, end, result))
+        self._done.append((slot, flight, end, result))
         try:
             os.write(self._write, b"!")
         except BlockingIOError:

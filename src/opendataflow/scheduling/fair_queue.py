@@ -44,6 +44,7 @@ class Lane:
         self.good_until = 0.0
         self.asleep_until = 0.0  # nothing was claimable, or its limit is reached
         self.misses = 0  # claims in a row that others were faster with, or that a limit was against
+        self.suspects: set[str] = set()  # dataids that share no child, since one died under them
         self.told = ""  # why none of its dataids can run here, as it was said last
 
     @property
@@ -57,6 +58,12 @@ class Lane:
     def is_forked(self) -> bool:
         """True when its runs are forks of a zygote."""
         return self.work.forked is not None
+
+    @property
+    def most_together(self) -> int:
+        """How many of its runs may share a child now."""
+        forked = self.work.forked
+        return 1 if forked is None or forked.sharing is None else forked.sharing.most()
 
     @property
     def can_start(self) -> bool:
@@ -75,11 +82,10 @@ class Lane:
 
 
 class Pick(NamedTuple):
-    """A dataid to be claimed: asked and found good."""
+    """A dataid to be claimed for a slot, or several whose runs share a child: asked and found good."""
 
     lane: Lane
-    candidate: Candidate
-    verdict: Verdict
+    chunks: tuple[tuple[Candidate, Verdict], ...]
 
 
 class Share(NamedTuple):
@@ -97,7 +103,7 @@ class Lanes:
 
     def __init__(self, store: LoopStore, *, slots: int, put_aside: PutAside, say: Callable[[str], None]) -> None:
         self._store, self._put_aside, self._say = store, put_aside, say
-        self._ahead = max(AHEAD, 2 * slots)
+        self._slots, self._ahead = slots, max(AHEAD, 2 * slots)
         self._lanes: dict[Key, Lane] = {}
         self._order: deque[Lane] = deque()
         self._readers: dict[Key, list[Key]] = {}  # job → the jobs that read what it makes
@@ -176,7 +182,7 @@ class Lanes:
 
     # Picking --------------------------------------------------------------------------------------------------------
     def pick(self, room: int, ending: Mapping[Key, int], *, room_for_forks: int | None = None) -> list[Pick]:
-        """Up to so many dataids, asked and found good, of the jobs in turn; of pipelines at most `room_for_forks`.
+        """For up to so many slots, of the jobs in turn; of pipelines at most `room_for_forks`.
 
         `ending`: how many live runs of a job are ended before these are claimed.
         """
@@ -197,7 +203,7 @@ class Lanes:
                 continue
             found = self._next(lane, now)
             if found is not None:
-                picked.append(found)
+                picked.append(Pick(lane, (found, *self._share_child(lane, found[0], now))))
                 forks -= lane.is_forked
                 if not lane.job.strict:  # there the next one comes only after this one
                     waiting.append(lane)
@@ -206,7 +212,8 @@ class Lanes:
         return picked
 
     def _look(self, lanes: list[Lane], ending: Mapping[Key, int], now: float) -> None:
-        per_job = self._ahead * min(self.share.workers, MOST_SHARES)
+        together = max((lane.most_together for lane in lanes), default=1)
+        per_job = max(self._ahead, together * self._slots) * min(self.share.workers, MOST_SHARES)
         found = self._store.list_claimable_all([lane.job for lane in lanes], per_job, ending=ending)
         for lane in lanes:
             candidates = found.get(lane.key, [])
@@ -229,7 +236,18 @@ class Lanes:
         lane.missed()
         self.had_misses = True
 
-    def _next(self, lane: Lane, now: float) -> Pick | None:
+    def _share_child(self, lane: Lane, first: Candidate, now: float) -> list[tuple[Candidate, Verdict]]:
+        """The dataids that share a child with this one."""
+        found: list[tuple[Candidate, Verdict]] = []
+        most = lane.most_together
+        if most == 1 or first.dataid in lane.suspects:
+            return found
+        while lane.ahead and len(found) < most - 1 and lane.ahead[0].dataid not in lane.suspects:
+            if (one := self._next(lane, now)) is not None:
+                found.append(one)
+        return found
+
+    def _next(self, lane: Lane, now: float) -> tuple[Candidate, Verdict] | None:
         if not lane.can_start:
             if not lane.is_missed:
                 self._say(f"{lane.job.jobid}: {lane.what_is_missing} is gone; it waits until it is there again")
@@ -254,7 +272,7 @@ class Lanes:
                 return None
             if verdict.yes:
                 lane.told = ""
-                return Pick(lane, candidate, verdict)
+                return candidate, verdict
             if wrong := why_wrong_root(lane.job):
                 if lane.told != wrong:
                     self._store.refuse(lane.job, candidate.dataid, verdict, park=False)

@@ -77,7 +77,8 @@ def tick(
                 guard, signals, address._replace(project=project), jobid, say=say, out_fd=out_fd, store=store
             )
             work = session.get_work([])
-            if work.tasks is not None:
+            if work.forked is not None and work.forked.sharing is not None:
+                session.runner.close_forked_guard()
                 yield from _run_pipeline(signals, project, jobid, cwd=job.home, say=say)
                 continue
         except (ConfigurationError, SecretError) as error:
@@ -104,7 +105,8 @@ def tick(
 def _run_pipeline(
     signals: Signals, project: str, jobid: str, *, cwd: str, say: Callable[[str], None]
 ) -> Iterator[Outcome]:
-    """A stream in a process of its own, which ends when all that was accepted is processed."""
+    """What a tick's own loop is not for, in a process that ends when nothing more is to be done: a stream, and chunks
+    that share Spark jobs."""
     import json
     import subprocess
     import sys

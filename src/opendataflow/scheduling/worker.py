@@ -198,7 +198,7 @@ class Worker:
                 self._store.recover(lost, host=self._runner.host, note="lost: the answer to its claim never came")
 
     def _farewell(self, number: int) -> str:
-        running, grace = self._loop.running, self._signals.grace_seconds
+        running, grace = self._loop.runs, self._signals.grace_seconds
         left = f"; {running} runs may finish within {grace:g} s, a second signal ends them at once" if running else ""
         return f"signal {number}: nothing more is taken{left}"
 
@@ -317,7 +317,7 @@ class Worker:
         lanes, beside = [], []
         for job in self._upkeep.jobs:
             lane = None if find_settings(job) or find_sealed_stream(job) else self._lane(job)
-            if lane is not None and lane.work.tasks is None:
+            if lane is not None:
                 lanes.append(lane)
                 self._loop.forks |= lane.work.forked is not None
             elif job[:2] not in self._not_started:

@@ -18,7 +18,8 @@ from opendataflow.execution.aborts import Aborts
 from opendataflow.execution.guard import Guard
 from opendataflow.execution.pipeline import PROGRAM
 from opendataflow.execution.recover import kill_remains
-from opendataflow.execution.supervise import ChildEnd, Exited, Lost, Signals, Stopped, drain_wakeups
+from opendataflow.execution.shared_runs import Ends
+from opendataflow.execution.supervise import Exited, Lost, Signals, Stopped, drain_wakeups
 from opendataflow.execution.work import Outcome, Taken
 from opendataflow.execution.zygote import GuardMaker
 from opendataflow.scheduling.auditor import Auditor
@@ -64,7 +65,12 @@ class SlotsLoop:
     # What it is at ----------------------------------------------------------------------------------------------
     @property
     def running(self) -> int:
+        """How many slots have something to do."""
         return sum(not slot.is_free for slot in self.slots)
+
+    @property
+    def runs(self) -> int:
+        return sum(len(slot.flights) for slot in self.slots)
 
     @property
     def is_stopping(self) -> bool:
@@ -88,7 +94,7 @@ class SlotsLoop:
     @property
     def held(self) -> set[int]:
         """The runs that are ours: those that go on, and those on their way into the store."""
-        going_on = {slot.flight.claim.runid for slot in self.slots if slot.flight is not None}
+        going_on = {flight.claim.runid for slot in self.slots for flight in slot.flights}
         return going_on | {one.flight.claim.runid for one in self._ended_now}
 
     # A turn -------------------------------------------------------------------------------------------------------
@@ -123,11 +129,12 @@ class SlotsLoop:
         drain_wakeups(self.guards.wake_fd)
         for slot in {self._slot_of[fd] for fd, _ in ready if fd in self._slot_of}:
             self._listen(slot)
-        for slot, end, result in self._auditor.results():
-            self._ended_now.append(self._closed(slot.close(end, result)))
+        for slot, flight, end, result in self._auditor.results():
+            self._ended_now.append(self._closed(slot.close(flight, end, result)))
+            self._go_on(slot)
         now = time.monotonic()
         for slot in self.slots:
-            if slot.child is not None and now >= slot.child.wake_at:
+            if slot.child is not None and not slot.is_auditing and now >= slot.child.wake_at:
                 slot.child.look_at_the_clock(now)
 
     def _watch(self, slot: Slot) -> None:
@@ -142,16 +149,30 @@ class SlotsLoop:
             return
         end = slot.child.listen()
         if end is not None:
-            self._child_ended(slot, end)
+            self._conclude(slot, slot.child_ended(end))
+            self._go_on(slot)
         if slot.guard.is_gone:
             self._replace(slot)
 
-    def _child_ended(self, slot: Slot, end: ChildEnd) -> None:
-        if isinstance(end, Exited) and end.code == 0 and not is_quickly_audited(slot, most_bytes=QUICK_BYTES):
-            slot.is_auditing = True
-            self._auditor.give(slot, slot.lane, slot.flight, end)  # type: ignore[arg-type]
+    def _conclude(self, slot: Slot, ends: Ends) -> None:
+        """These runs of the slot have ended: they are audited here, or beside the loop where that takes its time."""
+        lane = slot.lane
+        for flight, end in ends:
+            is_slow = isinstance(end, Exited) and end.code == 0 and lane is not None
+            if is_slow and not is_quickly_audited(lane.job, flight, most_bytes=QUICK_BYTES):  # type: ignore[union-attr]
+                slot.auditing.add(flight.claim.runid)
+                self._auditor.give(slot, lane, flight, end)  # type: ignore[arg-type]
+            else:
+                self._ended_now.append(self._closed(slot.audited(flight, end)))
+
+    def _go_on(self, slot: Slot) -> None:
+        """Start the slot's next child, if it has runs that wait for one."""
+        if slot.is_free or slot.is_auditing:
+            return
+        if self.signals.received is not None:
+            self._conclude(slot, slot.child_ended(Stopped(self.signals.received, had_started=False)))
         else:
-            self._ended_now.append(self._closed(slot.audited(end)))
+            self._conclude(slot, slot.go_on())
 
     def _closed(self, ended: Ended) -> Ended:
         self.lanes.running[ended.lane.key] -= 1
@@ -198,11 +219,11 @@ class SlotsLoop:
 
     def _end_aborted(self, now: float) -> None:
         """What people want ended. A run whose child has ended already is as good as over, and stays as it ends."""
-        held = {slot.flight.claim.runid: slot for slot in self.slots if slot.flight is not None}
+        held = {flight.claim.runid: slot for slot in self.slots for flight in slot.flights}
         for runid, by in self._aborts.look(now).items() if held else ():
             slot = held.get(runid)
-            if slot is not None and slot.child is not None and not slot.is_auditing:
-                slot.child.abort(by)
+            if slot is not None and slot.child is not None and runid not in slot.auditing:
+                slot.abort(runid, by)
 
     # Leases -----------------------------------------------------------------------------------------------------------
     def _beat(self, now: float) -> None:
@@ -213,13 +234,13 @@ class SlotsLoop:
         due = [one for one in held if one.child and one.flight
                and one.child.next_beat - one.flight.claim.lease_seconds / 12 <= now]  # fmt: skip
         before = time.monotonic()
+        leased = {slot: slot.leased for slot in due}
         asked: list[tuple[Claim, str | None, str | None]] = []
-        for slot in due:
-            if slot.flight is not None:
-                log = slot.flight.log
-                asked.append((slot.flight.claim, log.path_if_written, log.tail() if log.changed else None))
+        for flight in (one for flights in leased.values() for one in flights):
+            log = flight.log
+            asked.append((flight.claim, log.path_if_written, log.tail() if log.changed else None))
         try:
-            answers = self.store.renew_many(asked)
+            answers = iter(self.store.renew_many(asked))
         except StoreUnavailable as error:
             for slot in due:
                 if slot.child is not None:
@@ -228,8 +249,8 @@ class SlotsLoop:
             return
         self._is_back()
         try:
-            for slot, answer in zip(due, answers, strict=True):
-                slot.renewed(before, answer)
+            for slot, flights in leased.items():
+                slot.renewed(before, [(flight, next(answers)) for flight in flights])
                 slot.record_steps()
         except StoreUnavailable as error:
             self.is_away(error)
@@ -255,8 +276,9 @@ class SlotsLoop:
             faults.point(faults.BEFORE_PUBLISH)
             before = time.monotonic()
             wanted = [
-                Next(pick.lane.job, pick.candidate, pick.verdict, slot.runner.owner)
+                Next(pick.lane.job, candidate, verdict, slot.runner.owner)
                 for pick, slot in zip(picks, free, strict=False)
+                for candidate, verdict in pick.chunks
             ]
             finished, claims = self.store.finish_and_claim_many(
                 [(one.flight.claim, one.result) for one in ends if not isinstance(one.end, Lost)], wanted
@@ -270,8 +292,11 @@ class SlotsLoop:
         answers = iter(finished)
         for one in ends:
             self._tell(one, LeaseLost(one.end.reason) if isinstance(one.end, Lost) else next(answers))
-        for pick, slot, claim in zip(picks, free, claims, strict=False):
-            self._start(pick, slot, claim, before)
+        claimed = iter(claims)
+        for pick, slot in zip(picks, free, strict=False):
+            found = [(candidate, next(claimed)) for candidate, _ in pick.chunks]
+            taken = [Taken(candidate, claim, before) for candidate, claim in found if claim is not None]
+            self._start(pick.lane, slot, taken)
         return True
 
     def _pick(self, free: Sequence[Slot]) -> list[Pick]:
@@ -280,23 +305,22 @@ class SlotsLoop:
         ending = Counter(one.lane.key for one in self._ended_now)
         return self.lanes.pick(len(free), ending, room_for_forks=sum(slot.guard.can_fork for slot in free))
 
-    def _start(self, pick: Pick, slot: Slot, claim: Claim | None, lease_from: float) -> None:
-        lane = pick.lane
-        if claim is None:  # another was faster, or the job's limit is reached
+    def _start(self, lane: Lane, slot: Slot, taken: Sequence[Taken]) -> None:
+        if not taken:  # others were faster, or the job's limit is reached
             self.lanes.missed(lane)
             return
         lane.misses = 0
-        self.lanes.running[lane.key] += 1
+        self.lanes.running[lane.key] += len(taken)
+        slot.hold(lane, taken)
         if self.signals.asked is not None:
-            end: ChildEnd | None = Stopped(signal.SIGTERM, had_started=False)
-            slot.hold(lane, Taken(pick.candidate, claim, lease_from))
+            self._conclude(slot, slot.drop(Stopped(signal.SIGTERM, had_started=False)))
         else:
-            end = slot.begin(lane, Taken(pick.candidate, claim, lease_from))
-        if end is not None:
-            self._ended_now.append(self._closed(slot.audited(end)))
+            self._go_on(slot)
 
     def _tell(self, one: Ended, answer: Finished | LeaseLost) -> None:
         self.lanes.ended(one.lane.key)
+        if not isinstance(answer, LeaseLost) and answer.status in ("COMPLETE", "FAILED"):
+            one.lane.suspects.discard(one.flight.claim.dataid)
         if isinstance(answer, LeaseLost):
             outcome = one.runner.lost(one.flight, str(answer))
             self.retry_at = min(self.retry_at, time.monotonic() + LOST_SECONDS)
@@ -313,7 +337,7 @@ class SlotsLoop:
         now = time.monotonic()
         if self._away is None:
             self._away_since, self._pause = now, AWAY_SECONDS[0]
-            self.say(f"{error}; {self.running} runs go on while their leases last, nothing is taken")
+            self.say(f"{error}; {self.runs} runs go on while their leases last, nothing is taken")
         self._away = error
         self._try_again_at = now + self._pause
         self._pause = min(self._pause * 2, AWAY_SECONDS[1])

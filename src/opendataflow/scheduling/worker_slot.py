@@ -1,16 +1,18 @@
-"""A slot of a worker: a guard, and the run whose child it guards."""
+"""A slot of a worker: a guard, and the runs whose child it guards."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from opendataflow import faults
+from opendataflow.domain.job import Job
 from opendataflow.domain.runs.run import Result
 from opendataflow.errors import LeaseLost, StoreUnavailable
-from opendataflow.execution.environment import dataids_of, own_environment
+from opendataflow.execution.environment import dataids_of, guard_environment, own_environment
 from opendataflow.execution.exit_audit import audit
 from opendataflow.execution.guard import Guard
 from opendataflow.execution.run import Runner
-from opendataflow.execution.supervise import ChildEnd, GivenBack, NotRun, Supervision
+from opendataflow.execution.shared_runs import Ends, SharedRuns, Turn
+from opendataflow.execution.supervise import Aborted, ChildEnd, GivenBack, Lost, NotRun, Supervision
 from opendataflow.execution.work import Flight, Taken
 from opendataflow.scheduling.fair_queue import Lane
 
@@ -30,86 +32,153 @@ class Ended:
 
 
 class Slot:
-    """One child at a time, from its claim to its audited end."""
+    """One child at a time, for one run or for several that were claimed together, from their claims to audited ends."""
 
     def __init__(self, guard: Guard, make_runner: Callable[[Guard], Runner]) -> None:
         self._make_runner = make_runner
         self.take_guard(guard)
         self.lane: Lane | None = None
-        self.flight: Flight | None = None
-        self.child: Supervision | None = None
-        self.is_auditing = False
+        self.flights: list[Flight] = []  # claimed, and not closed
+        self.child: Supervision | None = None  # of now, or the last one while its runs are audited
+        self.auditing: set[int] = set()  # runs that are audited beside the loop; no child runs meanwhile
+        self._runs: SharedRuns | None = None
+        self._owner = self.runner.owner
 
     def take_guard(self, guard: Guard) -> None:
         self.guard, self.runner = guard, self._make_runner(guard)
 
     @property
     def is_free(self) -> bool:
-        return self.flight is None
+        return not self.flights
 
-    def hold(self, lane: Lane, taken: Taken) -> Flight:
-        """A claim is this slot's from now on."""
-        self.lane, self.flight = lane, self.runner.begin(lane.job, lane.work, taken, lane.passwords)
-        return self.flight
+    @property
+    def flight(self) -> Flight | None:
+        """The run of the child, or the first of several."""
+        return self.flights[0] if self.flights else None
 
-    def begin(self, lane: Lane, taken: Taken) -> ChildEnd | None:
-        """Start the child of a claim; why it could not be, if so."""
-        flight, job = self.hold(lane, taken), lane.job
+    @property
+    def is_auditing(self) -> bool:
+        return bool(self.auditing)
+
+    # From claim to end --------------------------------------------------------------------------------------------
+    def hold(self, lane: Lane, taken: Sequence[Taken]) -> None:
+        """These claims are this slot's from now on."""
+        self.lane, self._owner = lane, self.runner.owner
+        self.flights = [self.runner.begin(lane.job, lane.work, one, lane.passwords) for one in taken]
+        self._runs = SharedRuns(lane.work.forked, self.flights, say=self.runner.say)
+
+    def go_on(self) -> Ends:
+        """Start the next child; the runs that ended instead, because they could not be started."""
+        lane, runs = self._both()
+        over: Ends = []
+        while flights := runs.begin():
+            end = self._find_obstacle(lane, runs, flights)
+            if end is None:
+                break
+            over += runs.ended(end)
+        return over
+
+    def _find_obstacle(self, lane: Lane, runs: SharedRuns, flights: Sequence[Flight]) -> ChildEnd | None:
+        """Start the child of these runs, or say why that cannot be."""
+        if self.runner.owner != self._owner:
+            return GivenBack("its guard was killed")
+        if len(flights) == 1 and (why := runs.why(flights[0])) is not None:
+            return why
+        first, limit = flights[0], lane.job.timeout_seconds
+        is_compared = runs.turn is Turn.COMPARED
         self.child = Supervision(
-            self.guard, flight.log, lease_seconds=taken.claim.lease_seconds, lease_from=taken.lease_from,
-            timeout_seconds=job.timeout_seconds, on_started=faults.when_running(),
-            hear=self.runner.listener(lane.work, flight),
+            self.guard, first.log, lease_seconds=first.claim.lease_seconds,
+            lease_from=min(one.lease_from for one in self.flights),
+            # Where it can, a child of several ends a run without ending the others.
+            timeout_seconds=limit if limit is None or len(flights) == 1 else limit * len(flights) + 1.0,
+            on_started=faults.when_running(), hear=self.runner.listener(lane.work, flights),
         )  # fmt: skip
         try:
-            self.runner.find_places(job, flight)
-            env = own_environment(
-                job=job, claim=flight.claim, owner=self.runner.owner, locations=flight.locations,
-                dataids=dataids_of(chunk.key for chunk in flight.candidate.inputs),
-            )  # fmt: skip
-            return self.child.start(self.runner.argv(lane.work, flight), env, lane.cwd, common=lane.environment)
+            for one in flights:
+                if not one.locations:
+                    self.runner.find_places(lane.job, one)
+            argv = self.runner.argv(lane.work, flights, compare=is_compared)
+            return self.child.start(argv, self._own_environment(lane, flights), lane.cwd, common=lane.environment)
         except OSError as error:
             return NotRun(str(error))
         except StoreUnavailable as error:
             return GivenBack(f"the store is away: {error}")
 
-    def audited(self, end: ChildEnd) -> Ended:
-        """Look at what the run made. The slot is free then."""
-        flight, lane = self._both()
-        return self.close(end, audit(lane.job, lane.work, flight, end))
+    def _own_environment(self, lane: Lane, flights: Sequence[Flight]) -> dict[str, str]:
+        """The variables of the run; of several, those of none."""
+        if len(flights) > 1:
+            return guard_environment(self.runner.owner)
+        (flight,) = flights
+        return own_environment(
+            job=lane.job, claim=flight.claim, owner=self.runner.owner, locations=flight.locations,
+            dataids=dataids_of(chunk.key for chunk in flight.candidate.inputs),
+        )  # fmt: skip
 
-    def close(self, end: ChildEnd, result: Result) -> Ended:
-        flight, lane = self._both()
+    def child_ended(self, end: ChildEnd) -> Ends:
+        """The runs that have ended with the child, and how; `go_on` starts the next child, if there are others."""
+        lane, runs = self._both()
+        ends = runs.ended(end, is_guard_gone=self.guard.is_gone)
+        lane.suspects |= runs.suspects
+        return ends
+
+    def drop(self, end: ChildEnd) -> Ends:
+        """All runs end with this, before any child was started."""
+        return [(one, end) for one in self.flights]
+
+    def audited(self, flight: Flight, end: ChildEnd) -> Ended:
+        """Look at what the run made, and let it go."""
+        lane, _ = self._both()
+        return self.close(flight, end, audit(lane.job, lane.work, flight, end))
+
+    def close(self, flight: Flight, end: ChildEnd, result: Result) -> Ended:
+        """The run is over; with the last one the slot is free."""
+        lane, _ = self._both()
         result = self.runner.close_flight(lane.work, flight, end, result)
-        self.lane = self.flight = self.child = None
-        self.is_auditing = False
+        self.flights.remove(flight)
+        self.auditing.discard(flight.claim.runid)
+        if not self.flights:
+            self.lane = self.child = self._runs = None
         return Ended(lane, flight, self.runner, end, result)
 
-    def _both(self) -> tuple[Flight, Lane]:
-        if self.flight is None or self.lane is None:
+    def _both(self) -> tuple[Lane, SharedRuns]:
+        if self._runs is None or self.lane is None:
             raise AssertionError("nothing runs in this slot")
-        return self.flight, self.lane
+        return self.lane, self._runs
 
-    # The lease --------------------------------------------------------------------------------------------------
-    def renewed(self, lease_from: float, lost: LeaseLost | None) -> None:
-        if self.flight is None or self.child is None:
+    # While it runs ------------------------------------------------------------------------------------------------
+    def abort(self, runid: int, by: str) -> None:
+        """A person wants this run ended; one whose child has ended already stays as it ends."""
+        runs, child = self._runs, self.child
+        for one in runs.flights if runs is not None else ():
+            if one.claim.runid == runid and runs is not None and runs.blame(one, Aborted(by)) and child is not None:
+                child.abort(by)
+
+    @property
+    def leased(self) -> list[Flight]:
+        """The runs whose leases are to be renewed."""
+        return [one for one in self.flights if self._runs is None or not isinstance(self._runs.why(one), Lost)]
+
+    def renewed(self, lease_from: float, answers: Sequence[tuple[Flight, LeaseLost | None]]) -> None:
+        """What became of the leases of these runs."""
+        if self.child is None or self._runs is None:
             return
-        if lost is not None:
-            self.child.lost(lost)
-            return
-        self.flight.lease_from = lease_from
-        self.child.renewed(lease_from)
+        for flight, lost in answers:
+            if lost is None:
+                flight.lease_from = lease_from
+            elif self._runs.blame(flight, Lost(str(lost))):
+                self.child.lost(lost)
+        if any(lost is None for _, lost in answers):
+            self.child.renewed(lease_from)
 
     def record_steps(self) -> None:
-        if self.flight is not None and self.lane is not None:
-            self.runner.record_steps(self.lane.work, self.flight)
+        for flight in self.flights if self.lane is not None else ():
+            self.runner.record_steps(self.lane.work, flight)  # type: ignore[union-attr]
 
 
-def is_quickly_audited(ended: Slot, *, most_bytes: int) -> bool:
+def is_quickly_audited(job: Job, flight: Flight, *, most_bytes: int) -> bool:
     """True when looking at the run's outputs holds nobody up: nothing to check, nothing large, nothing far away."""
-    if ended.lane is None or ended.flight is None:
-        return True
-    for link in ended.lane.job.outputs:
-        place = ended.flight.locations.get(link.dataset[:2])
+    for link in job.outputs:
+        place = flight.locations.get(link.dataset[:2])
         if '"checks"' in (link.dataset.definition or ""):
             return False
         if place is None:

@@ -36,10 +36,15 @@ class Attachment:
     """Spark as one run has it. `close` ends the use; so does the end of the process."""
 
     def __init__(
-        self, spark: SparkSession, *, master: str, group: str, scratch: str, close: Callable[[], None]
-    ) -> None:
-        """`scratch` is a folder for files that are sent to executors; empty where the driver is not here."""
+        self, spark: SparkSession, *, master: str, group: str, scratch: str, close: Callable[[], None],
+        tag: str | None = None,
+    ) -> None:  # fmt: skip
+        """`scratch` is a folder for files that are sent to executors; empty where the driver is not here.
+
+        `tag` is on every Spark job of the run, whichever thread starts it, and on no other's.
+        """
         self.spark, self.master, self.group, self.scratch, self._close = spark, master, group, scratch, close
+        self.tag = tag
 
     def __enter__(self) -> "Attachment":
         return self
@@ -92,7 +97,9 @@ def attach(
         raise
     scratch = os.path.join(os.path.dirname(str(spark._sc._temp_dir)), "code")  # the same for all runs of the driver
     os.makedirs(scratch, mode=0o700, exist_ok=True)
-    return Attachment(spark, master=wanted.master, group=given["group"], scratch=scratch, close=use.close)
+    return Attachment(
+        spark, master=wanted.master, group=given["group"], scratch=scratch, close=use.close, tag=given["tag"]
+    )
 
 
 def _attach_connected(settings: KeeperSettings, group: str, folder: str | None) -> Attachment:

@@ -22,6 +22,7 @@ class Case:
     transformations: tuple[str, ...]  # of the pipeline: all of them tell its engine
     engine: str | None  # as project.yml declares it
     conf: Mapping[str, Any]  # the project's settings of Spark
+    rowwise: bool = False  # the pipeline's promise, which its examples must keep
 
     @property
     def id(self) -> str:
@@ -55,7 +56,15 @@ def _cases(home: str, slug: str, definition: Mapping[str, Any]) -> list[Case]:
     names = tuple(dict.fromkeys(definition["transformations"]))  # one that is used twice is tested once
     conf = (definition.get("spark") or {}).get("conf") or {}
     return [
-        Case(home=home, slug=slug, name=name, transformations=names, engine=definition.get("engine"), conf=conf)
+        Case(
+            home=home,
+            slug=slug,
+            name=name,
+            transformations=names,
+            engine=definition.get("engine"),
+            conf=conf,
+            rowwise=bool(definition.get("rowwise")),
+        )
         for name in names
     ]
 

@@ -5,6 +5,11 @@ Spark is a session of its own on the keeper's driver (attach.py). It sends JSON 
 begins, how far its transformations and its Spark jobs are. At its end the result file of its task says what it wrote,
 or why there is no chunk, in a sentence; its exit code is 0 or 1.
 
+A task may be of several runs, which share a Spark job (together.py). Its child has the variables of none of them, each
+message says which run it is of, each run has a result file, and the exit code is 0. A task with `written` is of one run
+that such a child has written already: it is produced alone, into a folder beside, and the result is what was written,
+or has `differs`, a sentence.
+
 When Spark's driver ends under it, the run is not to blame unless it was alone there: it is given back then.
 """
 
@@ -94,8 +99,8 @@ def main(argv: list[str]) -> int:
         with open(argv[0], encoding="utf-8") as file:
             task = json.load(file)
         os.unlink(argv[0])  # read once: whatever becomes of the run, nothing of it stays
-        (spec,), (result,) = [chunk_spec(fields) for fields in task["specs"]], task["results"]
-        return Run(spec, result, channel).run()
+        specs = [chunk_spec(fields) for fields in task["specs"]]
+        return Run(specs, task["results"], channel, task.get("written")).run()
     except BaseException:  # noqa: BLE001  of our own code; the user's is dealt with where it is called
         traceback.print_exc()
         return _INTERNAL
@@ -112,10 +117,15 @@ def forget_seeds() -> None:
 
 # The run ----------------------------------------------------------------------------------------------------------
 class Run:
-    """One run, from its task to its result; `_produce` is where it gets its Spark."""
+    """The run of this process, or the runs that share it; `_produce` is where they get their Spark."""
 
-    def __init__(self, spec: ChunkSpec, result: str, channel: Channel) -> None:
-        self._spec, self._result, self._channel = spec, result, channel
+    def __init__(
+        self, specs: Sequence[ChunkSpec], results: Sequence[str], channel: Channel,
+        written: dict[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        self._specs, self._spec = specs, specs[0]
+        self._results = {spec.runid: path for spec, path in zip(specs, results, strict=True)}
+        self._channel, self._written = channel, written
         self._pid = os.getpid()
         self._has_said_waiting = False
         self._attached: Attachment | None = None
@@ -124,20 +134,21 @@ class Run:
         from opendataflow.spark.connect import is_address
 
         try:
-            result = self._produce()
+            results = self._produce()
         except BaseException as error:  # noqa: BLE001  the user's code must not decide how this process ends
             self._end_if_copy(error)
             self._end_if_driver_ended(error)
-            result = self._failed(error)
+            results = {spec.runid: self._failed(spec, error) for spec in self._specs}
         self._end_if_copy()
-        self._say_what_is_missing(result)
-        write_atomically(self._result, result)
+        for spec in self._specs:
+            self._say_what_is_missing(spec, results[spec.runid])
+            write_atomically(self._results[spec.runid], results[spec.runid])
         if self._attached is not None and is_address(self._attached.master):  # a server would keep the session
             with contextlib.suppress(Exception):  # the result is written, whatever the code has made of this process
                 self._attached.close()
-        return 1 if result.get("error") else 0
+        return 1 if len(self._specs) == 1 and results[self._spec.runid].get("error") else 0
 
-    def _produce(self) -> dict[str, Any]:
+    def _produce(self) -> dict[int, dict[str, Any]]:
         from opendataflow.spark.attach import attach
         from opendataflow.spark.cluster import Executors
         from opendataflow.spark.connect import is_address
@@ -160,14 +171,15 @@ class Run:
     def _produce_on(
         self, attached: "Attachment", codes: "tuple[Code, ...]", executors: "Executors",
         statics: "Statics | None" = None,
-    ) -> dict[str, Any]:  # fmt: skip
+    ) -> dict[int, dict[str, Any]]:  # fmt: skip
+        """The result of each run."""
         from opendataflow.spark.connect import add_code_to, is_connect
         from opendataflow.spark.files_remote import run_staged
         from opendataflow.spark.pipeline import Task
         from opendataflow.spark.shared_state import refuse_shared_state
 
         spark, spec = attached.spark, self._spec
-        executors.prepare(spark, [spec])
+        executors.prepare(spark, self._specs)
         if is_connect(spark):
             add_code_to(spark)
         self._channel.send(begun=True)
@@ -177,17 +189,26 @@ class Run:
 
         def run(specs: Sequence[ChunkSpec], hear: Any) -> Iterator[tuple[ChunkSpec, dict[str, Any]]]:
             task = Task(
-                spark, codes, hear=hear, end_if_jvm_ended=self._end_if_lost, group=attached.group, statics=statics
-            )
+                spark, codes, hear=hear, end_if_jvm_ended=self._end_if_lost, group=attached.group, statics=statics,
+                tag=attached.tag,
+            )  # fmt: skip
             return task.run(specs)
 
-        ((_, result),) = run_staged(spark, [spec], run, hear=self._hear)
-        trouble = None if result.get("error") else executors.find_trouble(spark, spec)
-        return result if trouble is None else {**result, "error": trouble}
+        if self._written is not None:
+            from opendataflow.spark.compared import compared
+
+            return {spec.runid: compared(spark, spec, self._written, run, hear=self._hear)}
+        found: dict[int, dict[str, Any]] = {}
+        for one, result in run_staged(spark, self._specs, run, hear=self._hear):
+            trouble = None if result.get("error") else executors.find_trouble(spark, one)
+            found[one.runid] = result if trouble is None else {**result, "error": trouble}
+        return found
 
     # What is said -------------------------------------------------------------------------------------------------
-    def _hear(self, _spec: ChunkSpec, **fields: Any) -> None:
-        if "text" in fields:
+    def _hear(self, spec: ChunkSpec, **fields: Any) -> None:
+        if len(self._specs) > 1:
+            self._channel.send(run=spec.runid, **fields)
+        elif "text" in fields:
             stream = sys.stdout if fields["stream"] == 1 else sys.stderr
             with contextlib.suppress(OSError, ValueError):  # the code closed it
                 stream.write(fields["text"])
@@ -202,19 +223,17 @@ class Run:
             runs = "1 other run" if ahead == 1 else f"{ahead} other runs"
             self._channel.send(progress=f"waits for {runs}: Spark ended while it was one of several, so it runs alone")
 
-    def _failed(self, error: BaseException) -> dict[str, Any]:
+    def _failed(self, spec: ChunkSpec, error: BaseException) -> dict[str, Any]:
         from opendataflow.spark.explain import explain, user_traceback
 
-        home = self._spec.home
-        sentence = explain(error, home=home)
-        self._hear(self._spec, stream=2, text=f"{user_traceback(error, home=home)}{self._spec.name}: {sentence}\n")
+        sentence = explain(error, home=spec.home)
+        self._hear(spec, stream=2, text=f"{user_traceback(error, home=spec.home)}{spec.name}: {sentence}\n")
         return {"error": sentence, "steps": []}
 
-    def _say_what_is_missing(self, result: dict[str, Any]) -> None:
+    def _say_what_is_missing(self, spec: ChunkSpec, result: dict[str, Any]) -> None:
         """A module that a worker cannot import may have been too large to be sent."""
         from opendataflow.spark.project_modules import why_missing
 
-        spec = self._spec
         data = [location for place in (*spec.sources, spec.destination) for location in place.locations]
         if told := why_missing(str(result.get("error") or ""), spec.home, besides=data):
             self._hear(spec, stream=2, text=f"{spec.name}: {told}\n")
@@ -268,18 +287,18 @@ class Run:
         os.write(2, f"{self._spec.name}: {reason}\n".encode(errors="backslashreplace"))
         if end["stopped"]:
             self.give_back(reason)
-        if runs > 1:
+        if (runs := runs - 1 + len(self._specs)) > 1:
             self.give_back(f"{reason} while {runs} runs used it; each is repeated alone")
         with contextlib.suppress(OSError):
-            write_atomically(self._result, {"error": reason, "steps": []})
+            write_atomically(self._results[self._spec.runid], {"error": reason, "steps": []})
         # A death, however the driver ended; nobody else can have caused it.
         os.kill(os.getpid(), signal.SIGKILL)
 
     def give_back(self, why: str) -> NoReturn:
-        with contextlib.suppress(OSError):
-            write_atomically(
-                self._result, {"error": why, "given_back": why, "used_spark": self._attached is not None, "steps": []}
-            )
+        result = {"error": why, "given_back": why, "used_spark": self._attached is not None, "steps": []}
+        for path in self._results.values():
+            with contextlib.suppress(OSError):
+                write_atomically(path, result)
         os._exit(1)
 
 

@@ -135,13 +135,18 @@ def _values(expected: Any, got: Any) -> dict[str, str]:
 def _is_reordered(expected: Table, got: Table) -> bool:
     if set(expected.columns) != set(got.columns) or len(expected.rows) > MOST_KEPT:
         return False
-    left = list(got.rows)
-    for row in expected.rows:
-        at = next((n for n, other in enumerate(left) if _same_row(row, other, expected.columns)), None)
+    return same_rows(expected.rows, got.rows, expected.columns)
+
+
+def same_rows(some: Sequence[Row], others: Sequence[Row], columns: Sequence[Column]) -> bool:
+    """Whether they are the same rows, each as often, in whichever order."""
+    left = list(others)
+    for row in some:
+        at = next((n for n, other in enumerate(left) if _same_row(row, other, columns)), None)
         if at is None:
             return False
         del left[at]
-    return True
+    return not left
 
 
 def _same_row(one: Row, other: Row, columns: Sequence[Column]) -> bool:

@@ -190,12 +190,9 @@ def _write_one_file(df: DataFrame, place: Place, *, is_one_task: bool) -> None:
     folder, name = os.path.split(place.location)
     parts = os.path.join(folder, f".{name}.parts")
     joined = os.path.join(folder, f".joined-{name}")
-    compression = next((how for suffix, (how, _) in COMPRESSED.items() if name.endswith(suffix)), None)
-    more: dict[str, Any] = {"maxRecordsPerFile": 0}
+    more = one_file_options(place)
     try:
-        if is_one_task or not can_join(place, df.schema) or (compression and place.format in COLUMNAR):
-            if compression is not None:
-                more["compression"] = compression
+        if is_one_task or not can_join(place, df.schema) or ("compression" in more and place.format in COLUMNAR):
             save(df.coalesce(1), place, parts, **more)
             (part,) = data_files(parts)
         else:
@@ -242,6 +239,14 @@ def _join_small(spark: SparkSession, place: Place, schema: StructType) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(folder, f".{name}.crc"))
     os.replace(joined, parts[0])
+
+
+def one_file_options(place: Place) -> dict[str, Any]:
+    """What a destination of one file is written with; nothing for a folder."""
+    if not place.single_file:
+        return {}
+    compression = next((how for suffix, (how, _) in COMPRESSED.items() if place.location.endswith(suffix)), None)
+    return {"maxRecordsPerFile": 0, **({} if compression is None else {"compression": compression})}
 
 
 def _encode_binary(df: DataFrame) -> DataFrame:

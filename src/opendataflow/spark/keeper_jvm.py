@@ -18,6 +18,7 @@ from opendataflow.errors import JobFailed
 from opendataflow.spark.keeper_settings import KeeperSettings
 
 NO_FOLDER = "/dev/null/relative-path"  # what Spark takes for the current folder
+TAG = "dataflow-"  # of a run's jobs, with the number of its use of the driver
 _APPLICATION = "dataflow"
 _PROPERTIES = "spark.conf"
 _SUBMIT = "PYSPARK_SUBMIT_ARGS"
@@ -103,10 +104,18 @@ class Driver:
         """A gateway for one run, and the names under which its jobs are known. Raises when Spark was stopped."""
         context = self._running()
         server = self._server_class(context.conf())
-        server.start()
+        name, tag = f"{group}#{number}", f"{TAG}{number}"
+        # Its threads inherit them, so that jobs are the run's from whichever of its threads they start.
+        context.setJobGroup(name, name, True)
+        context.addJobTag(tag)
+        try:
+            server.start()
+        finally:
+            context.clearJobGroup()
+            context.removeJobTag(tag)
         run = OpenRun(
-            number=number, group=f"{group}#{number}", server=server, port=server.getListeningPort(),
-            secret=server.secret(), first_rdd=context.newRddId(), tags=[f"dataflow-{number}"],
+            number=number, group=name, server=server, port=server.getListeningPort(),
+            secret=server.secret(), first_rdd=context.newRddId(), tags=[tag],
         )  # fmt: skip
         self._runs[number] = run
         return run

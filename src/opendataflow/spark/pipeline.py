@@ -1,7 +1,7 @@
 """The chunks of a pipeline, step by step: read the sources, run the transformations, write the run's directory, audit.
 
-A task is one run, or several that share a Spark job (`chunks_per_job`). If the shared job cannot be, or fails, they are
-produced one by one.
+A task is one run, or several that share a Spark job (`chunks_per_job`). Of those that cannot share it, the result says
+so: each must be produced alone, by a process of its own.
 """
 
 import contextlib
@@ -75,14 +75,16 @@ class Task:
         hear: Hear,
         end_if_jvm_ended: Callable[[BaseException, ChunkSpec], None] = lambda _error, _spec: None,
         group: str | None = None,
+        tag: str | None = None,
         statics: Statics | None = None,
     ) -> None:
-        """`group`: the process is of one run at a time, whose Spark jobs are in this group already.
+        """`group`: the process is of one task at a time, whose Spark jobs are in this group already.
 
-        `statics`: the session is the process's, which serves the runs of a stream; each gets one of its own.
+        `tag` is on all its Spark jobs, in whichever thread they start, and on nobody else's. `statics`: the session is
+        the process's, which serves the runs of a stream; each gets one of its own.
         """
         self._spark, self._codes, self._hear, self._end_if_jvm_ended = spark, codes, hear, end_if_jvm_ended
-        self._group, self._statics = group, statics
+        self._group, self._tag, self._statics = group, tag, statics
 
     def run(self, specs: Sequence[ChunkSpec]) -> Iterator[tuple[ChunkSpec, Result]]:
         """Each run's result, as soon as it is known; an `error` in it is the sentence why there is no chunk."""
@@ -94,13 +96,10 @@ class Task:
                 "the stream has `returns: dataset`, which is for pandas, and its code is written for Spark now; run "
                 "`dataflow apply`, or say `engine: pandas`"
             )
-        left = list(specs)
-        if self._group is None and specs[0].destination.database is None:
-            for spec, result in self._run_together(specs):
-                left.remove(spec)
-                yield spec, result
-        for spec in left:
-            yield spec, self._run_alone(spec)
+        if len(specs) > 1:
+            yield from self._run_together(specs)
+            return
+        yield specs[0], self._run_alone(specs[0])
 
     # One by one ---------------------------------------------------------------------------------------------------
     def _run_alone(self, spec: ChunkSpec, batch: Batch | None = None) -> Result:
@@ -272,28 +271,29 @@ class Task:
 
     # Several in one Spark job -----------------------------------------------------------------------------------------
     def _run_together(self, specs: Sequence[ChunkSpec]) -> Iterator[tuple[ChunkSpec, Result]]:
-        """Those of the runs that came out of one Spark job; the others must be produced alone."""
-        from opendataflow.spark.together import Together, can_share
+        """What one Spark job wrote of each run, to be compared, or `alone`: why the run must be produced alone."""
+        from opendataflow.spark.together import EMPTY, NotShared, Together, require_shareable
 
-        if not can_share(specs, self._codes):
-            return
         first = specs[0]
         chunk = self._new_chunk(first)
-        spark = self._spark.newSession()
-        together = Together(spark, specs, self._codes)
+        written: dict[int, Written] = {}
+        why, is_in_vain = EMPTY, False
         try:
-            with self._surrounded(spark, first), together.environment(), self._cleared(spark):
-                written = together.write(chunk.steps)
+            require_shareable(specs)
+            with self._surrounded(self._spark, first):
+                written = Together(self._spark, specs, self._codes, tag=self._tag).write(chunk.steps)
+                self._refuse_names(self._spark)
         except BaseException as error:  # noqa: BLE001  whatever it was, alone it is told to its own run
             self._end_if_jvm_ended(error, first)
-            why = explain(error, home=first.home)
-            self._hear(first, progress=f"these {len(specs)} chunks are produced one by one: {why}")
-            return
+            written, why = {}, explain(error, home=first.home)
+            is_in_vain = isinstance(error, NotShared) and error.is_in_code
         for spec in specs:
             if spec.runid in written:
                 one = Chunk(spec=spec, steps=chunk.steps, written=written[spec.runid], shared=first.runid)
                 # One observation cannot tell the chunks apart: the runner looks at their small files itself.
-                yield spec, {**self._result(one), "findings": None}
+                yield spec, {**self._result(one), "findings": None, "compare": True}
+            else:
+                yield spec, {"alone": why, "in_vain": is_in_vain, "steps": []}
 
     # pandas -------------------------------------------------------------------------------------------------------
     def _run_pandas(self, specs: Sequence[ChunkSpec]) -> Iterator[tuple[ChunkSpec, Result]]:

@@ -6,15 +6,16 @@ only by a case that needs it.
 
 import contextlib
 import copy
+import io
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from opendataflow.errors import DataflowError
 from opendataflow.spark.cases import Case
-from opendataflow.spark.compare import Table, compare, identical
+from opendataflow.spark.compare import Table, compare, identical, same_rows
 from opendataflow.spark.expectations import OUTPUT, STREAM, Expectations, read_expectations
 from opendataflow.spark.explain import explain, user_traceback
 from opendataflow.spark.frames import ExampleError, is_pandas, is_spark, pandas_frame, spark_frame, table_of
@@ -95,7 +96,9 @@ def _run(case: Case, code: Code, spark: "SparkSession | None", progress: _Progre
         return progress.outcome(case, FAILED, f"{case.file}: the output is empty, and {rows} expected")
     found = compare(wanted, got)
     if not found.count:
-        return progress.outcome(case, OK)
+        is_promised = case.rowwise and spark is not None and expected.items is None
+        told = _find_mixed_rows(transformation, expected, spark) if is_promised and spark is not None else ""
+        return progress.outcome(case, FAILED, f"{case.file}: {told}") if told else progress.outcome(case, OK)
     number = f"{'at least ' if got.cut_off else ''}{found.count:,} difference{'s' if found.count > 1 else ''}"
     told = f"{case.file}: the output is not what was expected: {number}"
     if found.reordered:
@@ -146,6 +149,31 @@ def _result(
         progress.item = number if item and spark is None else None
         inputs[0] = _call(transformation, inputs, item, PANDAS if spark is None else SPARK)
     return table_of(inputs[0], "the output", most=most)
+
+
+def _find_mixed_rows(transformation: Transformation, expected: Expectations, spark: "SparkSession") -> str:
+    """A sentence if chunks made of the example's rows come out together other than each of them apart."""
+    first = spark_frame(spark, expected.inputs[0], expected.name_of(0))
+    rows = first.limit(_SURPLUS).collect()
+
+    def run(part: list[Any]) -> Table:
+        given = replace(expected, inputs=(spark.createDataFrame(part, first.schema), *expected.inputs[1:]))
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            return _result(transformation, given, spark, _Progress(), most=_SURPLUS)
+
+    whole = run(rows)
+    chunks = {"its rows twice": (rows, rows), "its even and its odd rows": (rows[::2], rows[1::2])}
+    for what, (one, other) in chunks.items():
+        if not one or not other:
+            continue
+        apart = [*(whole if one is rows else run(one)).rows, *(whole if other is rows else run(other)).rows]
+        together = run([*one, *other])
+        if not same_rows(apart, together.rows, together.columns):
+            return (
+                f"`rowwise: true` is not so: two chunks made of the example ({what}) come out as {len(apart)} rows "
+                f"apart, and as {len(together.rows)} together, and they are not the same rows"
+            )
+    return ""
 
 
 def _call(transformation: Transformation, inputs: list[Any], item: dict[str, Any], engine: str) -> Any:

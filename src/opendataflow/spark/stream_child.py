@@ -137,10 +137,10 @@ class BatchRun(Run):
     """A run on the Spark that its process has already."""
 
     def __init__(self, spec: ChunkSpec, result: str, channel: Channel, child: StreamChild) -> None:
-        super().__init__(spec, result, channel)
+        super().__init__([spec], [result], channel)
         self._child = child
 
-    def _produce(self) -> dict[str, Any]:
+    def _produce(self) -> dict[int, dict[str, Any]]:
         from opendataflow.spark.pipeline import read_codes
 
         codes = read_codes(self._spec)

@@ -7,18 +7,20 @@ aggregate, a sort, a window needs a shuffle: such pipelines are produced chunk b
 chunks apart (variables of the run, actions inside a transformation, rows that depend on chance).
 
 Only pipelines whose author promises that they work row by row (`rowwise: true`) come here, and the promise is checked:
-no Spark job may run while the transformations do, in whatever thread; the plan may hold no subquery, cache, checkpoint
-or nested-loop join; and two chunks, drawn at random, must have the same plan when each is planned alone, with the same
-bytes of every Python function in it. A function may keep state while it sees the rows of a task: with one in the plan,
-every chunk must be one small file, which is one task when it is alone, too.
+no Spark job of theirs may run while the transformations do, in whatever thread; the plan may hold only what is known to
+look at one row (rowwise_plan.py); and two chunks, drawn at random, must have the same plan when each is planned alone,
+with the same bytes of every Python function in it. A function may keep state while it sees the rows of a task: with
+one in the plan, every chunk must be one small file, which is one task when it is alone, too.
 """
 
 import contextlib
+import io
 import os
 import random
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -27,16 +29,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 from opendataflow.errors import JobFailed
-from opendataflow.spark.capture import chunk_output
-from opendataflow.spark.chunk_environment import Forbidden, chunk_environment
 from opendataflow.spark.connect import is_address
 from opendataflow.spark.files import Written, read_chunk
-from opendataflow.spark.files_local import data_files, fsync, sync
-from opendataflow.spark.files_write import check_writable, describe, save
+from opendataflow.spark.files_local import data_files, fsync, option, sync
+from opendataflow.spark.files_write import check_writable, describe, one_file_options, save
+from opendataflow.spark.keeper_jvm import TAG
+from opendataflow.spark.rowwise_plan import NotRowwise, require_rowwise
 from opendataflow.spark.spec import ChunkSpec, Place
 from opendataflow.spark.steps import Steps, new_steps
 from opendataflow.spark.transformations import Code, apply, load_anew
 
+_JOB_SECONDS = 10.0  # in which Spark's own record has a job that has begun
 _ONE_FILE_EACH = str(128 * 1024 * 1024)
 _ONE_TASK = 4 * 1024 * 1024  # a chunk of one such file is one task when it is alone; smaller files may share one
 # Each file is a partition of its own, and the plan that is looked at is the plan that runs.
@@ -59,60 +62,74 @@ _BROADCAST = "BroadcastExchangeExec"
 # Where the rows of what is broadcast may come from: any other (a cache, a checkpoint, an RDD) may hold the chunks' own.
 _ORIGINS = frozenset({"FileSourceScanExec", "LocalTableScanExec", "RangeExec", "OneRowRelationExec"})
 _NESTED_LOOPS = frozenset({"BroadcastNestedLoopJoinExec", "CartesianProductExec"})
+_ENVIRONMENT = ("_data", "encodekey", "decodekey", "encodevalue", "decodevalue")  # what os.environ is made of
 _PARTITION = re.compile(r"part-(\d+)-")
 _TYPED = ("parquet", "orc")
+
+
+EMPTY = "it has no rows in the shared job, and so no file that has its types"
 
 
 class NotShared(JobFailed):
     """These chunks cannot be produced in one job; each must be produced alone."""
 
+    def __init__(self, message: str, *, is_in_code: bool = True) -> None:
+        """`is_in_code`: it is so for all chunks, until the code changes."""
+        super().__init__(message)
+        self.is_in_code = is_in_code
 
-def can_share(specs: Sequence[ChunkSpec], codes: Sequence[Code]) -> bool:
-    """True when it is worth trying; what needs the plan is found out later."""
+
+def require_shareable(specs: Sequence[ChunkSpec]) -> None:
+    """Raise NotShared when it is not worth trying; what needs the plan is found out later."""
     first = specs[0]
     if not first.rowwise:
-        return False
-    if len(specs) < 2 or first.profile or first.explain or any(not place.is_local for place in first.sources):
-        return False
+        raise NotShared("`rowwise: true` is not promised")
+    if first.profile or first.explain:
+        raise NotShared("`--profile` and `--explain` are of each chunk")
     if is_address(str(first.spark.get("master") or "")):
-        return False  # Spark Connect does not show its plan
+        raise NotShared("Spark Connect does not show its plan")
     # A row that is taken out, or a condition in SQL, is found in the write's own pass, which here has many chunks.
     if any(check.takes_out_rows or check.kind == "expression" for check in first.checks):
-        return False
+        raise NotShared("a check needs the write's own pass")
+    if option(first.destination.options, "files") is not None:
+        raise NotShared("the destination says how many files a chunk has")
+    if not all(place.is_local for place in (*first.sources, first.destination)):
+        raise NotShared("a chunk is not on this machine")
     mine, *others = first.sources
     if mine.schema is None and mine.format not in (*_TYPED, "text"):
-        return False  # types are guessed from each file
+        raise NotShared("the source declares no schema: types are guessed from each file")
     chunk_places = {spec.sources[0].location for spec in specs}
-    return (
-        len(chunk_places) == len(specs)
-        and all("\n" not in place for place in chunk_places)
-        and all(list(spec.sources[1:]) == others for spec in specs)
-        and not any(b"environ" in code.source or b"getenv" in code.source for code in codes)
-    )
+    if len(chunk_places) < len(specs):
+        raise NotShared("two chunks are read from the same place", is_in_code=False)
+    if any("\n" in place for place in chunk_places):
+        raise NotShared("a chunk is read from several chunks of its source")
+    if any(list(spec.sources[1:]) != others for spec in specs):
+        raise NotShared("the chunks read different chunks of another source")
 
 
 class Together:
     """One Spark job for these chunks. Whatever is not right about it is an exception, and nothing is published."""
 
-    def __init__(self, spark: SparkSession, specs: Sequence[ChunkSpec], codes: Sequence[Code]) -> None:
-        self._spark, self._specs, self._codes = spark, specs, codes
+    def __init__(
+        self, spark: SparkSession, specs: Sequence[ChunkSpec], codes: Sequence[Code], *, tag: str | None = None
+    ) -> None:
+        """`tag` is on the Spark jobs of these runs, and on nobody else's; without it, nobody else uses this Spark."""
+        self._spark, self._specs, self._codes, self._tag = spark, specs, codes, tag
         self._context: Any = spark.sparkContext
         self._patterns = self._context._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
         self._roots = {os.path.realpath(spec.sources[0].location) for spec in specs}
-        self._variable = Forbidden(NotShared("a transformation asks for a variable of its run"))
         for key, value in _CONF.items():
             spark.conf.set(key, value)
 
-    @contextlib.contextmanager
-    def environment(self) -> Iterator[None]:
-        """Variables of a single run have no value here: whoever asks for one needs a chunk of its own."""
-        names = {name for spec in self._specs for name in spec.environment}
-        with chunk_environment(dict.fromkeys(names, self._variable)):
-            yield
-
     def write(self, steps: Steps) -> dict[int, Written]:
         """Produce all of them; by run, what was written. A chunk without a row is left out: no file has its types."""
-        df = self._transformed(steps)
+        names = {name for spec in self._specs for name in spec.environment}
+        with _variables_watched(names) as variables:
+            try:
+                df = self._transformed(steps)
+            finally:
+                if variables:  # and perhaps it went on without, or failed for want of it
+                    raise NotShared(f"a transformation asks for {min(variables)}, a variable of one run")
         schema = df.schema
         first = self._specs[0]
         check_writable(schema, first.destination)
@@ -121,7 +138,7 @@ class Together:
         owners = self._owners(df)
         folder = f"{_folder(first.destination)}/_together"
         try:
-            save(df, first.destination, folder)
+            save(df, first.destination, folder, **one_file_options(first.destination))
             return self._hand_out(folder, owners, df)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -131,13 +148,18 @@ class Together:
 
         Two: what the code makes of one file's name may be the same for all chunks and for the one that it came from.
         """
-        alone = []
-        for drawn in random.sample(self._specs, 2):
-            with chunk_output(lambda _text: None):  # its own run says it
-                alone.append(self._apply([drawn], new_steps([(code.name, code.digest) for code in self._codes])))
         df = self._apply(self._specs, steps)
-        if any(df.schema != one.schema or self._plan(df) != self._plan(one) for one in alone):
-            raise NotShared("what a transformation does depends on which files it is given")
+        try:
+            require_rowwise(df._jdf.queryExecution().analyzed(), self._reads_chunks)
+        except NotRowwise as why:
+            raise NotShared(str(why)) from why
+        plan = self._plan(df)
+        for drawn in random.sample(self._specs, 2):
+            # What it prints has been said.
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                alone = self._apply([drawn], new_steps([(code.name, code.digest) for code in self._codes]))
+            if alone.schema != df.schema or self._plan(alone) != plan:
+                raise NotShared("what a transformation does depends on which files it is given")
         return df
 
     def _plan(self, df: DataFrame) -> list[Any]:
@@ -170,10 +192,8 @@ class Together:
             name = leaf.getClass().getSimpleName()
             if name == "LocalRelation":
                 found.append(leaf.data())
-            elif name == "LogicalRelation" and leaf.relation().getClass().getSimpleName() == "HadoopFsRelation":
-                paths = leaf.relation().location().rootPaths()
-                if not any(_is_within(_path(path.toString()), self._roots) for path in _each(paths)):
-                    found.append(paths)
+            elif name == "LogicalRelation" and not self._reads_chunks(leaf.relation()):
+                found.append(leaf.relation().location().rootPaths())  # of files: others are refused
         return found
 
     def _apply(self, specs: Sequence[ChunkSpec], steps: Steps) -> DataFrame:
@@ -184,16 +204,39 @@ class Together:
             *(read_chunk(self._spark, place) for place in specs[0].sources[1:]),
         ]
         scheduler = self._context._jsc.sc().dagScheduler()
-        jobs = scheduler.numTotalJobs()  # of all threads: nobody else uses this Spark meanwhile
+        jobs = scheduler.numTotalJobs()
         with _asked_for_files() as asked:
             df = apply(load_anew(self._codes, steps), sources, steps)
-        if scheduler.numTotalJobs() != jobs:
-            raise NotShared("a transformation looks at its data")
+        self._require_no_own_job(range(jobs, scheduler.numTotalJobs()))
         if asked:
             raise NotShared(f"a transformation asks for {asked[0]}, which is not one chunk's")
-        if self._variable.was_asked:  # and went on without it
-            raise self._variable.error
         return df
+
+    def _require_no_own_job(self, jobs: Iterable[int]) -> None:
+        """Raise NotShared if one of these Spark jobs is these runs': also one that another of their threads started.
+
+        Every job has the tag of the run whose thread started it. One without any may be anybody's.
+        """
+        if self._tag is None and list(jobs):
+            raise NotShared("a transformation looks at its data")
+        for job in jobs:
+            tags = self._tags_of(job)
+            if self._tag in tags:
+                raise NotShared("a transformation looks at its data")
+            if not any(tag.startswith(TAG) for tag in tags):
+                raise NotShared("a Spark job that may be a transformation's ran meanwhile", is_in_code=False)
+
+    def _tags_of(self, job: int) -> list[str]:
+        """The tags of a Spark job; Spark tells of a job a moment after it has begun."""
+        give_up_at = time.monotonic() + _JOB_SECONDS
+        store = self._context._jsc.sc().statusStore()
+        while True:
+            try:
+                return [str(tag) for tag in _each(store.job(job).jobTags())]
+            except Exception:  # noqa: BLE001  in whichever words
+                if time.monotonic() >= give_up_at:
+                    return []
+            time.sleep(0.02)
 
     def _owners(self, df: DataFrame) -> list[int]:
         """The run of each partition; raise NotShared unless every row stays in its file's partition."""
@@ -209,19 +252,26 @@ class Together:
         for spec in self._specs:
             paths = list(data_files(spec.sources[0].location))
             if may_keep_state and (len(paths) > 1 or any(os.path.getsize(path) > _ONE_TASK for path in paths)):
-                raise NotShared("a Python function may keep state, and sees other rows where a chunk is alone")
+                why = "a Python function may keep state, and sees other rows where a chunk is alone"
+                raise NotShared(why, is_in_code=False)
             for path in paths:
                 if by_file.setdefault(os.path.realpath(path), spec.runid) != spec.runid:
-                    raise NotShared("two chunks are the same file")
+                    raise NotShared("two chunks are the same file", is_in_code=False)
         owners = []
         for partition in scan.inputRDD().partitions():
             files = partition.files()
             found = {by_file.get(os.path.realpath(_path(file.filePath().toString()))) for file in files}
             owner = found.pop()
             if found or owner is None:
-                raise NotShared("a partition holds the rows of several chunks")
+                raise NotShared("a partition holds the rows of several chunks", is_in_code=False)
             owners.append(owner)
         return owners
+
+    def _reads_chunks(self, relation: Any) -> bool:
+        """True for a relation of files, if the chunks' are among them."""
+        if relation.getClass().getSimpleName() != "HadoopFsRelation":
+            return False
+        return any(_is_within(_path(path.toString()), self._roots) for path in _each(relation.location().rootPaths()))
 
     def _find_scan(self, plan: Any) -> Any:
         """The one scan of the chunks' files, below operators that move no rows."""
@@ -235,8 +285,7 @@ class Together:
             if is_broadcast and not children and name not in _ORIGINS:
                 raise NotShared(f"{node.nodeName()} does not show where its rows come from")
             if name == "FileSourceScanExec":
-                paths = _each(node.relation().location().rootPaths())
-                is_ours = any(_is_within(_path(path.toString()), self._roots) for path in paths)
+                is_ours = self._reads_chunks(node.relation())
                 if is_ours and is_broadcast:
                     raise NotShared("the chunk is joined with itself")
                 if is_ours or not is_broadcast:
@@ -259,7 +308,7 @@ class Together:
         for path in data_files(folder):
             match = _PARTITION.match(os.path.basename(path))
             if match is None:
-                raise NotShared(f"Spark wrote {os.path.basename(path)}, which names no partition")
+                raise NotShared(f"Spark wrote {os.path.basename(path)}, which names no partition", is_in_code=False)
             files.setdefault(owners[int(match[1])], []).append(path)
         written = {}
         for spec in self._specs:
@@ -286,6 +335,24 @@ def _move_file(path: str, target: str) -> None:
 
 def _folder(place: Place) -> str:
     return os.path.dirname(place.location) if place.single_file else place.location
+
+
+@contextlib.contextmanager
+def _variables_watched(names: set[str]) -> Iterator[set[str]]:
+    """Several runs have no variables of one run: those that the code asks for, also where it goes on without."""
+    asked: set[str] = set()
+
+    class Watched(os._Environ[str]):
+        def __getitem__(self, name: str) -> str:
+            asked.update({name} & names)
+            return str(super().__getitem__(name))
+
+    plain = os.environ
+    os.environ = Watched(*(getattr(plain, part) for part in _ENVIRONMENT))  # noqa: B003  it is the same environment
+    try:
+        yield asked
+    finally:
+        os.environ = plain  # noqa: B003
 
 
 @contextlib.contextmanager

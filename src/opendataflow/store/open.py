@@ -7,7 +7,7 @@ from opendataflow.errors import ConfigurationError
 from opendataflow.store.claims import LoopStore
 from opendataflow.store.places import Here
 
-SCHEMA_VERSION = 16
+SCHEMA_VERSION = 17
 
 
 def open_store(

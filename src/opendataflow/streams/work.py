@@ -38,9 +38,11 @@ def program_of(job: Job) -> str:
 class _OnTheChild(_Pipeline):
     def work(self) -> Work:
         """Runs of the stream's child, one at a time."""
-        work, program = self.alone(), program_of(self._job)
+        work, program = super().work(), program_of(self._job)
         assert work.forked is not None  # noqa: S101  it always is
-        return work._replace(forked=work.forked._replace(program=program, stays=program == STAYING_PROGRAM))
+        return work._replace(
+            forked=work.forked._replace(program=program, stays=program == STAYING_PROGRAM, sharing=None)
+        )
 
 
 class BatchWork(_OnTheChild):

@@ -234,6 +234,8 @@ def why(
     put(f"{job}/{dataid} is {told['status']}" + (f", {told['detail']}" if told["detail"] else ""))
     if told["schedule"]:
         put(f"schedule: {told['schedule']}")
+    if told["sharing"]:
+        put(f"sharing: {told['sharing']}")
     for one in told["damage"]:
         word = "gone" if one["finding"] == "gone" else "not what was published any more"
         put(f"{one['chunk']} is {word}, seen at {one['seen_at']}: {one['fix']}")

@@ -11,6 +11,8 @@ from opendataflow.cli.render import put, put_now, say
 from opendataflow.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from opendataflow.execution.session import Session
     from opendataflow.execution.work import Outcome
 
@@ -118,14 +120,15 @@ def run_job(
 
         outcomes = run_stream(session, drain=drain, wait_seconds=wait)
     else:
-        at_once = session.job.definition.get("at_once") if session.job.kind == "pipeline" and drain else None
-        if at_once is not None and int(str(at_once)) > 1:
+        definition = session.job.definition if session.job.kind == "pipeline" and drain else {}
+        slots = int(str(definition.get("at_once") or 1))
+        if slots > 1 or int(str(definition.get("chunks_per_job") or 1)) > 1:
             _close(session)
-            slots = int(str(at_once))
             return _drain_in_slots(
-                job, script_args or [], asked=asked or {}, slots=slots, grace=grace, wait=wait, as_json=as_json
-            )
-        if session.job.kind == "pipeline" and not drain:
+                job, script_args or [], asked=asked or {}, slots=slots, grace=grace, wait=wait, as_json=as_json,
+                each=tell if slots == 1 else None,
+            )  # fmt: skip
+        if session.job.kind == "pipeline":
             asked = {**(asked or {}), "chunks_per_job": 1}  # one chunk shares no Spark job
         ended = None if drain else _prepare_again(session, dataid, again=again)
         if ended is not None:
@@ -209,16 +212,18 @@ def _run_sample(job: str, file: str, *, dry_run: bool, grace: float, as_json: bo
 
 
 def _drain_in_slots(
-    job: str, args: list[str], *, asked: dict[str, Any], slots: int, grace: float, wait: float, as_json: bool
-) -> int:
-    """The loop of a worker, for one job."""
+    job: str, args: list[str], *, asked: dict[str, Any], slots: int, grace: float, wait: float, as_json: bool,
+    each: "Callable[[Outcome], None] | None" = None,
+) -> int:  # fmt: skip
+    """The loop of a worker, for one job. With `each`, that is all that shows a run."""
     from opendataflow.cli.workers.worker import start_guards, work
 
     guards, signals = start_guards(slots, grace)
     from opendataflow.cli.opened import address
-    from opendataflow.cli.workers.view import new_view
+    from opendataflow.cli.workers.view import Runs, new_view
     from opendataflow.scheduling.worker import Asked
 
     found = address()
     wanted = Asked(jobs=(job,), once=True, wait_seconds=wait, args=tuple(args), cwd=os.getcwd(), of_pipelines=asked)
-    return work(guards, signals, found, wanted, new_view(found, as_json=as_json, jobs=(job,)))
+    view = new_view(found, as_json=as_json, jobs=(job,)) if each is None else Runs(each)
+    return work(guards, signals, found, wanted, view)

@@ -27,6 +27,7 @@ LIVE_SECONDS, LINE_SECONDS = 1.0, 10.0  # between two looks at the counts
 class Lines:
     """Every failure as it comes, and how far it is every few seconds."""
 
+    tells_rest = False  # also of what is complete
     every_seconds = LINE_SECONDS
 
     def __init__(self, looks: Looks, open_store: Callable[[], LoopStore]) -> None:
@@ -52,8 +53,7 @@ class Lines:
             self.say(outcome_line(outcome) + step)
 
     def changed(self, key: Key, limit: int | None, reason: str) -> None:
-        becomes = f"is braked to {limit} at a time" if limit is not None else "is braked no longer"
-        self.say(f"{key[1]} {becomes}: {reason}")
+        self.say(braked_line(key, limit, reason))
 
     def refresh(self, *, running: int, slots: int, is_busy: bool) -> None:
         """Show what was seen, and have somebody look again when it is time; this never waits."""
@@ -80,6 +80,35 @@ class Lines:
         self.onlooker.close()
         failures = f"{self._failed} of them failed" if self._failed else "none failed"
         self.say(f"{number_of(self._ran, 'run')} here, {failures}")
+
+
+class Runs:
+    """Every run and every message, as a drain without slots shows them; what could run no more comes last."""
+
+    tells_rest = True
+
+    def __init__(self, each: Callable[[Outcome], None]) -> None:
+        self._each = each
+
+    def say(self, text: str) -> None:
+        say(text)
+
+    def ended(self, _key: Key, outcome: Outcome) -> None:
+        self._each(outcome)
+
+    def changed(self, key: Key, limit: int | None, reason: str) -> None:
+        say(braked_line(key, limit, reason))
+
+    def refresh(self, *, running: int, slots: int, is_busy: bool) -> None:
+        """How far it is shows in what has been said."""
+
+    def close(self) -> None:
+        pass
+
+
+def braked_line(key: Key, limit: int | None, reason: str) -> str:
+    becomes = f"is braked to {limit} at a time" if limit is not None else "is braked no longer"
+    return f"{key[1]} {becomes}: {reason}"
 
 
 class Events(Lines):

@@ -8,7 +8,7 @@ import typer
 from opendataflow.errors import UsageError
 
 if TYPE_CHECKING:
-    from opendataflow.cli.workers.view import Lines
+    from opendataflow.cli.workers.view import Lines, Runs
     from opendataflow.execution.guard import Guard
     from opendataflow.execution.supervise import Signals
     from opendataflow.project.address import Address
@@ -34,8 +34,8 @@ def worker(
 
     Many workers, also on many hosts, share one PostgreSQL store; none runs what another has. Files that arrive, slots
     of clocks and lost runs are looked after. At SIGTERM nothing more is taken, what runs may finish within the grace,
-    the rest is handed back; a second signal ends it at once. Streams, and pipelines whose chunks share Spark jobs, run
-    beside the slots. Exit 0 when it was told to stop and nothing had to be ended; `--once` exits as `run --drain` does.
+    the rest is handed back; a second signal ends it at once. Streams run beside the slots. Exit 0 when it was told to
+    stop and nothing had to be ended; `--once` exits as `run --drain` does.
 
     Examples: dataflow worker --slots 8;  dataflow worker --jobs extract,load --once;  dataflow worker --json
     """
@@ -63,7 +63,7 @@ def start_guards(slots: int | None, grace: float) -> "tuple[list[Guard], Signals
     return guards, Signals(grace_seconds=grace)
 
 
-def work(guards: "list[Guard]", signals: "Signals", found: "Address", asked: "Asked", view: "Lines") -> int:
+def work(guards: "list[Guard]", signals: "Signals", found: "Address", asked: "Asked", view: "Lines | Runs") -> int:
     """Let a worker run to its end; returns the exit code."""
     from opendataflow.cli.opened import opened
     from opendataflow.scheduling.worker import Worker
@@ -75,7 +75,7 @@ def work(guards: "list[Guard]", signals: "Signals", found: "Address", asked: "As
     try:
         here.run()
         for outcome in here.last:
-            if outcome.exit_code:
+            if outcome.exit_code or view.tells_rest:
                 view.ended((found.project or "", outcome.jobid), outcome)
     finally:
         here.close()

@@ -121,6 +121,7 @@ class OneRunFacts(RunFacts):
     engine: str | None
     application: str | None
     transformations: list[StepFacts]
+    sharing: str  # why the job's chunks share no Spark job although it says so; empty where they may
     history: list[ChangeFacts]
     log_bytes: int | None  # null: its file is not on the server's host
     can_abort: bool
@@ -184,6 +185,7 @@ class WhyFacts(BaseModel):
     is_stream: bool
     status: str
     detail: str
+    sharing: str  # why its chunks share no Spark job although it says so; empty where they may
     asked: str
     answers: list[AnswerFacts]
     runs: list[DataidRun]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from opendataflow.domain.dataset import path_segment
 from opendataflow.domain.streams import find_settings
 from opendataflow.errors import UsageError
-from opendataflow.operations.explain import explain
+from opendataflow.operations.explain import explain, find_sharing
 from opendataflow.operations.time_parsing import moment
 from opendataflow.project.address import Address
 from opendataflow.server.downloads import Download, File, download, files_of
@@ -111,6 +111,7 @@ def one_run(store: LoopStore, address: Address, runid: int) -> dict[str, Any]:
         "engine": pipeline["engine"] if pipeline else None,
         "application": pipeline["application"] if pipeline else None,
         "transformations": pipeline["transformations"] if pipeline else [],
+        "sharing": _sharing(store, row) if pipeline else "",
         "history": history_of(store, row["project"], "job", row["jobid"], row["dataid"])[-HISTORY:],
         "log_bytes": os.path.getsize(place) if place else None,
         "can_abort": is_live and not _is_stream(store, row),
@@ -121,6 +122,12 @@ def _is_stream(store: LoopStore, row: dict[str, Any]) -> bool:
     if not store.has_job(row["jobid"], project=row["project"]):
         return False
     return find_settings(store.get_job(row["jobid"], project=row["project"])) is not None
+
+
+def _sharing(store: LoopStore, row: dict[str, Any]) -> str:
+    if not store.has_job(row["jobid"], project=row["project"]):
+        return ""
+    return find_sharing(store, store.get_job(row["jobid"], project=row["project"]))
 
 
 def _commit(pipeline: dict[str, Any] | None) -> str | None:

@@ -43,6 +43,23 @@ def record_steps(store: LoopStore, claim: Claim, steps: Iterable[Mapping[str, An
     store.again(record)
 
 
+def record_unshared(store: LoopStore, claim: Claim, *, digest: str, reason: str) -> None:
+    """Keep that the chunks of this run's pipeline share no Spark job while the digest of its code is this."""
+
+    def record() -> None:
+        with store.transaction(file=FILE) as tx:
+            of = {"project": claim.project, "jobid": claim.jobid, "runid": claim.runid}
+            tx.run("put_unshared", {**of, "digest": digest, "reason": reason, "now": store.time()})
+
+    store.again(record)
+
+
+def find_unshared(store: LoopStore, project: str, jobid: str) -> tuple[str, int, str] | None:
+    """The digest of the code whose chunks share no Spark job, the run that was compared, and what differed."""
+    rows = store.read("unshared_of", {"project": project, "jobid": jobid}, file=FILE)
+    return (str(rows[0][0]), int(rows[0][1]), str(rows[0][2])) if rows else None
+
+
 def find_run(store: LoopStore, runid: int) -> dict[str, Any] | None:
     """What a pipeline's run was made with, and its transformations; None for a script's run."""
     rows = store.read("pipeline_run_of", {"runid": runid}, file=FILE)

@@ -41,3 +41,12 @@ JOIN run r ON r.runid = t.runid
 JOIN job_status s ON s.project = r.project AND s.jobid = r.jobid AND s.dataid = r.dataid AND s.runid = r.runid
 WHERE t.status = :status AND (:project IS NULL OR r.project = :project) AND (:jobid IS NULL OR r.jobid = :jobid)
 ORDER BY t.runid DESC, t.position LIMIT :limit
+
+-- name: put_unshared
+INSERT INTO unshared (project, jobid, digest, runid, reason, noted_at)
+VALUES (:project, :jobid, :digest, :runid, :reason, :now)
+ON CONFLICT (project, jobid) DO UPDATE
+SET digest = excluded.digest, runid = excluded.runid, reason = excluded.reason, noted_at = excluded.noted_at
+
+-- name: unshared_of
+SELECT digest, runid, reason FROM unshared WHERE project = :project AND jobid = :jobid
