@@ -73,7 +73,7 @@ bench: setup ## measure what is claimed, as ratios against the alternative in th
 	@$(BIN)/python bench/runjob.py; $(BIN)/python bench/claims.py; $(BIN)/python bench/stale.py; $(BIN)/python bench/operate.py; $(BIN)/python bench/pages.py; \
 		$(BIN)/python bench/pipelines.py; sh scripts/for_tests.sh; $(BIN)/python bench/sql_read.py; $(BIN)/python bench/sql_write.py; \
 		$(BIN)/python bench/worker.py; $(BIN)/python bench/orchestrators.py; $(BIN)/python bench/queue_faults.py; $(BIN)/python bench/history.py; \
-		$(BIN)/python bench/intake.py; $(BIN)/python bench/streams.py; $(BIN)/python bench/topics.py
+		$(BIN)/python bench/intake.py; $(BIN)/python bench/streams.py; $(BIN)/python bench/topics.py; $(BIN)/python bench/first_task.py
 
 lock: setup ## write requirements.lock anew from pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv

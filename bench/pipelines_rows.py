@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from measure import interleaved, pair_ratio, seconds, show, verdict
 from opendataflow.domain.checks.check import Check, Finding, passed
-from opendataflow.spark.files_write import most_files
+from opendataflow.spark.files_write import most_tasks
 from opendataflow.spark.jvm import end_process, find_process
 from opendataflow.spark.pipeline import Task, read_codes
 from opendataflow.spark.scratch import scratch_folder
@@ -86,8 +86,8 @@ class _Rows:
         flights = spark.read.parquet(str(self._data / "many"))
         df = name_things(add_speed(drop_cancelled(flights)), planes, airlines, airports)
         target = self._new_target(PLAIN)
-        files = most_files(self._place("out", target), self._sources(), cores=lambda: os.cpu_count() or 1)
-        df.coalesce(files or 1).write.parquet(str(target))
+        tasks = most_tasks(df, self._place("out", target), self._sources())
+        (df if tasks is None else df.coalesce(tasks)).write.parquet(str(target))
 
     def ours(self, name: str, checks: tuple[Check, ...]) -> Callable[[], None]:
         def run() -> None:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from opendataflow.errors import JobFailed
-from opendataflow.spark import files, files_csv, files_read, files_write
+from opendataflow.spark import files
 from opendataflow.spark.explain import explain
 from opendataflow.spark.spec import Place, format_of
 
@@ -93,40 +93,6 @@ def test_what_does_not_fit_the_declared_schema_fails_instead_of_turning_null(
         files.read_chunk(spark, place(good, schema={"id": "int"}))
     with pytest.raises(JobFailed, match="column 'name' \\(string\\) is declared, but not there"):
         files.read_chunk(spark, place(good, schema={"name": "string"}))
-
-
-def test_only_little_input_is_written_as_one_file(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = tmp_path / "in.csv"
-    source.write_text("id\n1\n")
-    df = spark.range(0, 100, numPartitions=4)
-    files.write_chunk(df, place(tmp_path / "one"), [place(source)])
-    monkeypatch.setattr(files_write, "SMALL_BYTES", 1)
-    files.write_chunk(df, place(tmp_path / "many"), [place(source)])
-    assert [len(list((tmp_path / name).glob("part-*"))) for name in ("one", "many")] == [1, 2]
-
-
-def test_a_large_csv_without_quotes_is_read_by_several_tasks(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(files_read, "LARGE_BYTES", 1000)
-    monkeypatch.setattr(files_csv, "BLOCK_BYTES", 512)
-    plain, quoted = tmp_path / "plain.csv", tmp_path / "quoted.csv"
-    plain.write_text("id,note\n" + "".join(f"{number},n{number}\n" for number in range(2000)))
-    quoted.write_text("id,note\n" + "".join(f'{number},"n\n{number}"\n' for number in range(2000)))
-    schema = {"id": "int", "note": "string"}
-    before = spark.conf.get("spark.sql.files.maxPartitionBytes")
-    spark.conf.set("spark.sql.files.maxPartitionBytes", "4096")
-    spark.conf.set("spark.sql.files.openCostInBytes", "1")
-    try:
-        for path, tasks in ((plain, range(2, 100)), (quoted, range(1, 2))):
-            df = files.read_chunk(spark, place(path, schema=schema))
-            assert df.rdd.getNumPartitions() in tasks, path
-            assert df.agg(F.sum("id"), F.count("note")).first() == (1999000, 2000)
-    finally:
-        spark.conf.set("spark.sql.files.maxPartitionBytes", before)
-        spark.conf.unset("spark.sql.files.openCostInBytes")
 
 
 @contextlib.contextmanager

@@ -1,6 +1,8 @@
 """Files in a bucket, read and written by Spark without a connector: as those of this machine, in the same words."""
 
+import contextlib
 import io
+import time
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -13,10 +15,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from opendataflow.errors import JobFailed, UsageError
-from opendataflow.spark import files_read, files_write
+from opendataflow.spark import files_elsewhere, files_read, files_remote, files_write
 from opendataflow.spark.bucket_tasks import BadFile, records
 from opendataflow.spark.files import find_rows, read_chunk, write_chunk
-from opendataflow.spark.files_remote import CONNECTORS, Way, for_connector, home_of, way_to
+from opendataflow.spark.files_remote import CONNECTORS, Way, for_connector, home_of, kept_copy, way_to
 from opendataflow.spark.jvm import has_class
 from opendataflow.spark.published import Source, read_published
 from opendataflow.spark.spec import Place, format_of
@@ -140,6 +142,106 @@ def test_a_spark_of_this_machine_gets_copies_and_pip_brings_no_connector(spark: 
     assert not has_class(spark, CONNECTORS[S3])
     assert not has_class(spark, CONNECTORS[GS])
     assert for_connector(place(f"{ROOT}/a.csv\ngs://b/c")).location == f"s3a://{BUCKET}/in/a.csv\ngs://b/c"
+
+
+def test_a_connector_on_this_machine_is_used_where_its_own_scheme_is_written(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert way_to(spark, place(f"s3a://{BUCKET}/in/a.csv")) is Way.COPY, "pip brings none"
+    jar_that_is_there = "org.apache.hadoop.fs.LocalFileSystem"
+    monkeypatch.setitem(CONNECTORS, S3, jar_that_is_there)
+    assert way_to(spark, place(f"s3a://{BUCKET}/in/a.csv")) is Way.CONNECTOR
+    assert way_to(spark, place(f"{ROOT}/a.csv")) is Way.COPY
+
+
+def test_a_write_by_the_connector_commits_by_uploads_where_the_classes_for_it_are_there(spark: SparkSession) -> None:
+    protocol, parquet, name = (
+        "spark.sql.sources.commitProtocolClass", "spark.sql.parquet.output.committer.class", "fs.s3a.committer.name",
+    )  # fmt: skip
+    nothing = dict.fromkeys((protocol, parquet, name))
+    wanted = files_remote.committer_settings(nothing, is_there=lambda _: True)
+    assert (wanted[name], wanted[protocol].rpartition(".")[2]) == ("magic", "PathOutputCommitProtocol")
+    assert wanted[parquet].endswith("BindingParquetOutputCommitter")
+    directory = files_remote.committer_settings({**nothing, name: "directory"}, is_there=lambda _: True)
+    assert directory == {**wanted, name: "directory"}
+    assert files_remote.committer_settings(nothing, is_there=lambda one: "Parquet" not in one) == {}
+    assert files_remote.committer_settings({**nothing, protocol: "my.Protocol"}, is_there=lambda _: True) == {}
+    before = [spark.conf.get(key, None) for key in nothing]
+    with files_remote.committed_in_store(spark, place(f"s3a://{BUCKET}/out")):
+        assert [spark.conf.get(key, None) for key in nothing] == before, "pip's Spark has no such classes"
+
+
+def test_the_settings_of_a_commit_last_as_long_as_the_write_and_reach_hadoop(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Spark takes classes only that it can load: here those that it has anyway.
+    protocol, parquet = (files_remote._PROTOCOL[0], files_remote._HADOOPS_OWN[0]), files_remote._PARQUET
+    monkeypatch.setattr(files_remote, "_PROTOCOL", protocol)
+    monkeypatch.setattr(files_remote, "_PARQUET", (parquet[0], files_remote._HADOOPS_OWN[1]))
+    own = spark.newSession()
+    before = dict(own.sparkContext.getConf().getAll()), own.conf.get(parquet[0], None)
+
+    def in_hadoop() -> str:
+        return str(own._jsparkSession.sessionState().newHadoopConf().get("fs.s3a.committer.name"))
+
+    for to in (f"gs://{BUCKET}/out", "/out"):
+        with files_remote.committed_in_store(own, place(to)):
+            assert in_hadoop() != "magic", to
+    with contextlib.suppress(ZeroDivisionError), files_remote.committed_in_store(own, place(f"s3a://{BUCKET}/out")):
+        assert in_hadoop() == "magic"
+        raise ZeroDivisionError
+    assert in_hadoop() != "magic"
+    assert (dict(own.sparkContext.getConf().getAll()), own.conf.get(parquet[0], None)) == before
+
+
+def test_copies_that_are_kept_are_used_again_and_the_oldest_go_beyond_a_bound(
+    spark: SparkSession, bucket: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    monkeypatch.setattr(files_remote.time, "time", lambda: now + 60)  # as if nothing had been put a moment ago
+    text = "id,price,note\n" + "1,1,a\n" * 100
+    for name in ("a", "b", "c"):
+        bucket.put(f"in/{name}.csv", text)
+    places = {name: place(f"{ROOT}/{name}.csv", schema=SCHEMA) for name in ("a", "b", "c")}
+    first = kept_copy(places["a"]).location
+    assert kept_copy(places["a"]).location == first
+    bucket.put("in/a.csv", text + "2,2,b\n")
+    second = kept_copy(places["a"]).location
+    assert second != first
+    assert Path(first).exists(), "a DataFrame may refer to it"
+    assert read_chunk(spark, places["a"]).count() == 101
+    monkeypatch.setattr(files_remote, "KEPT_BYTES", 2 * len(text) + 10)
+    third = kept_copy(places["b"]).location
+    assert (Path(first).exists(), Path(second).exists(), Path(third).exists()) == (False, True, True)
+    kept_copy(places["a"])
+    fourth = kept_copy(places["c"]).location
+    assert (Path(second).exists(), Path(third).exists(), Path(fourth).exists()) == (True, False, True), "b was idle"
+    monkeypatch.setattr(files_remote, "KEPT_SECONDS", -1.0)
+    assert Path(kept_copy(places["a"]).location).exists(), "what was asked for last stays"
+    assert not Path(fourth).exists()
+    assert home_of(f"{fourth}: gone") == f"{ROOT}/c.csv: gone"
+
+
+def test_what_only_spark_reaches_has_rows_bytes_and_a_fingerprint(spark: SparkSession, tmp_path: Path) -> None:
+    """`file://` is a scheme like `hdfs://`: not a path of this machine, and Hadoop has a file system for it."""
+    df = spark.range(0, 1000, 1, 4)
+    for format_, rows in (("parquet", 1000), ("orc", 1000), ("csv", None)):
+        there = place(f"file://{tmp_path}/{format_} out", format=format_)
+        written = write_chunk(df, there, ())
+        mine = [path for path in (tmp_path / f"{format_} out").iterdir() if path.name.startswith("part-")]
+        assert (written.rows, written.files) == (rows, len(mine))
+        assert written.bytes == sum(path.stat().st_size for path in mine)
+        assert written.fingerprint is not None
+        again = files_elsewhere.find(spark, there.location)
+        assert again is not None
+        assert written.fingerprint == files_elsewhere.fingerprint(again)
+        assert {name for name, _, _ in again.files} == {path.name for path in mine}
+        mine[0].write_bytes(b"other")
+        other = files_elsewhere.find(spark, there.location)
+        assert other is not None
+        assert written.fingerprint != files_elsewhere.fingerprint(other)
+        assert files_elsewhere._by_arrow(there.location) is not None
+    assert files_elsewhere._by_arrow("hdfs://127.0.0.1:1/nowhere") is None
 
 
 # By tasks, where a cluster has no connector ---------------------------------------------------------------------------

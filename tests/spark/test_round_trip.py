@@ -246,11 +246,14 @@ def test_what_a_format_cannot_hold_is_said_before_anything_is_written(spark: Spa
 
 
 def test_files_are_few_and_large_but_no_core_is_idle(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     source = tmp_path / "in.csv"
     source.write_text("id\n" + "1\n" * 500)  # 1003 bytes
-    df = spark.range(0, 1000, numPartitions=40)
+    spark.range(0, 1000, numPartitions=40).write.parquet(str(tmp_path / "many"))
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "4096")  # a task for each file
+    request.addfinalizer(lambda: spark.conf.unset("spark.sql.files.maxPartitionBytes"))
+    df = spark.read.parquet(str(tmp_path / "many"))
 
     def files(**fields: Any) -> int:
         written = write_chunk(df, place(tmp_path / "out", format="parquet", **fields), [place(source)])

@@ -358,10 +358,18 @@ def _place(dataset: Dataset, location: str | None) -> dict[str, Any]:
 
 
 def _manifest(location: str, said: dict[str, Any]) -> Manifest:
-    """What lies there, seen by the runner itself; rows and schema as the child read them from the files' footers."""
+    """What lies there, seen by the runner itself; rows and schema as the child read them from the files' footers.
+
+    Of a file system that only Spark reaches, the child's word is all there is.
+    """
     from opendataflow.storage.files import is_reachable, manifest_of
 
-    seen = manifest_of(location) if is_reachable(location) else Manifest(location=location)
+    if is_reachable(location):
+        seen = manifest_of(location)
+    else:
+        seen = Manifest(
+            location=location, files=said.get("files"), bytes=said.get("bytes"), fingerprint=said.get("fingerprint")
+        )
     return seen._replace(rows=said["rows"], schema=said["schema"])
 
 

@@ -43,7 +43,7 @@ from opendataflow.errors import JobFailed
 from opendataflow.spark.check_columns import schema_problems
 from opendataflow.spark.check_counts import Broken, look, repeated
 from opendataflow.spark.check_plan import BROKEN, OUT, ROWS, Asked, CheckPlan, find_plan, first_line
-from opendataflow.spark.files import explain_read_failure, read_chunk
+from opendataflow.spark.files import explain_read_failure, must_read_again, read_chunk
 from opendataflow.spark.files_local import data_files
 from opendataflow.spark.footers import find_extents
 from opendataflow.spark.quarantine import quarantine_folder, quarantine_place, write_quarantine
@@ -297,7 +297,7 @@ def audit_files(
     is_typed = place.format in ("parquet", "orc")  # their own types are compared, not asked for
     audit = Audit(kept, dataid=dataid, schema=place.schema, place=place)
     try:
-        df = read_chunk(spark, _as_written(place, None) if is_typed else place)
+        df = read_chunk(spark, _as_written(place, None) if is_typed else place, can_read_again=True)
         audit.watch(df).write.format("noop").mode("overwrite").save()
         found = audit.findings(spark, place, rows=rows, earlier_rows=earlier_rows, written_at=written_at)
         return tuple(
@@ -307,6 +307,10 @@ def audit_files(
     except Exception as error:
         if not isinstance(error, JobFailed) and not is_from_spark(error):
             raise
+        if must_read_again(spark, [place], error):
+            return audit_files(
+                spark, place, checks, dataid=dataid, rows=rows, earlier_rows=earlier_rows, written_at=written_at
+            )
         told = audit.blame(error) or explain_read_failure(spark, place, error) or first_line(error)
         unread = Finding(READABLE, False, False, printable(told))
         return (unread, *(skipped(check, "the rows could not be read to their end") for check in kept))

@@ -1,20 +1,27 @@
 """Columns that are not as declared, or not the same in all files of a chunk: found before any row is read."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from opendataflow.checks.arrow_types import from_arrow
 from opendataflow.domain.types.spark import spark_type
 from opendataflow.errors import JobFailed
 from opendataflow.spark.files_csv import open_bytes
+from opendataflow.spark.files_local import escaped
 from opendataflow.spark.spec import Place
 from opendataflow.spark.types import type_name, types_of
+from opendataflow.storage.buckets.files import at_once
 from opendataflow.storage.buckets.opened import arrow_source
 
 SAMPLE_BYTES = 256 * 1024  # of each JSON file, to see the keys it has
+_ALL_SAMPLES = 64 * 1024 * 1024  # of very many files, less of each
+_LEAST_SAMPLE = 4 * 1024
 _SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 
 Types = Mapping[str, str]  # column → type; '' where a file does not tell
@@ -79,9 +86,9 @@ def find_footers(place: Place, files: Sequence[str]) -> Footers:
     """The footers of all files; raise JobFailed when they disagree. Spark takes one file's word for all the others."""
     if place.format == "orc":
         if len(files) > 1:
-            _check_alike(place, [(path, _arrow_types(_footer(place, path))) for path in files])
+            _check_alike(place, list(zip(files, map(_arrow_types, read_footers(place, files)), strict=True)))
         return Footers([], None)
-    footers = {path: _footer(place, path) for path in files}
+    footers = dict(zip(files, read_footers(place, files), strict=True))
     written = {(schema.metadata or {}).get(_SPARK_SCHEMA) for schema in footers.values()}
     if len(written) == 1 and None not in written:
         (text,) = written
@@ -97,6 +104,11 @@ def _check_alike(place: Place, found: Sequence[tuple[str, Types]]) -> None:
         return  # each is compared with what is declared
     for other in found[1:]:
         check_columns(place, [other], found[0][1], model=found[0][0])
+
+
+def read_footers(place: Place, files: Sequence[str]) -> list[Any]:
+    """The Arrow schema of each file, several read at the same time."""
+    return at_once(lambda path: _footer(place, path), files)
 
 
 def _footer(place: Place, path: str) -> Any:
@@ -138,20 +150,24 @@ def _spark_type(found: Any) -> str:
 
 
 # JSON -------------------------------------------------------------------------------------------------------------
-def check_json_keys(place: Place, files: Sequence[str]) -> None:
+def check_json_keys(spark: SparkSession, place: Place, files: Sequence[str]) -> None:
     """Raise JobFailed for keys that are not declared in the first rows of a file, and for columns that no row has.
 
-    Spark leaves the former out and makes the latter null. A row may do without a key; a chunk may not.
+    Spark leaves the former out and makes the latter null. A row may do without a key; a chunk may not: Spark's tasks
+    look for one that no file has in its first rows.
     """
     wanted = dict(place.schema or {})
+    sample = min(SAMPLE_BYTES, max(_LEAST_SAMPLE, _ALL_SAMPLES // max(1, len(files))))
     seen: dict[str, str] = {}
-    for path in files:
-        for name in _keys(path):
+    for path, names in zip(files, at_once(lambda path: _keys(path, sample), files), strict=True):
+        for name in names:
             seen.setdefault(name, path)
     if not seen:
         return  # no rows, or nothing that is JSON: Spark will say
     new = {name: path for name, path in seen.items() if name not in wanted}
-    missing = [name for name in wanted if name not in seen and not any(_mentions(path, name) for path in files)]
+    missing = [name for name in wanted if name not in seen]
+    if missing and any(os.path.getsize(path) > sample for path in files):
+        missing = _without(spark, place, missing)
     if new or missing:
         problems = [_missing(name, wanted[name], None) for name in missing]
         problems += [_new(name, "", None) for name in new]
@@ -159,11 +175,11 @@ def check_json_keys(place: Place, files: Sequence[str]) -> None:
         raise JobFailed(f"{place.datasetid}: {'; '.join(problems)}: {path}")
 
 
-def _keys(path: str) -> dict[str, None]:
+def _keys(path: str, sample: int) -> dict[str, None]:
     keys: dict[str, None] = {}
     try:
         with open_bytes(path) as file:
-            lines = file.read(SAMPLE_BYTES).removeprefix(b"\xef\xbb\xbf").split(b"\n")
+            lines = file.read(sample).removeprefix(b"\xef\xbb\xbf").split(b"\n")
             for line in lines[:-1] if len(lines) > 1 else lines:
                 keys.update(dict.fromkeys(json.loads(line) if line.strip() else ()))
     except (ValueError, TypeError, OSError, EOFError):
@@ -171,14 +187,13 @@ def _keys(path: str) -> dict[str, None]:
     return keys
 
 
-def _mentions(path: str, name: str) -> bool:
-    """True when the file holds the key somewhere, as JSON writes it."""
-    forms = {json.dumps(name).encode(), json.dumps(name, ensure_ascii=False).encode()}
-    rest = b""
-    with open_bytes(path) as file:
-        while block := file.read(1 << 20):
-            text = rest + block
-            if any(form in text for form in forms):
-                return True
-            rest = text[-1024:]
-    return False
+def _without(spark: SparkSession, place: Place, names: Sequence[str]) -> list[str]:
+    """Those keys that no line holds anywhere, as JSON writes them."""
+    lines = spark.read.format("text").option("recursiveFileLookup", True).load(escaped(place.locations))
+    forms = [(json.dumps(name), json.dumps(name, ensure_ascii=False)) for name in names]
+    is_there = [
+        F.coalesce(F.bool_or(F.contains("value", F.lit(plain)) | F.contains("value", F.lit(own))), F.lit(False))
+        for plain, own in forms
+    ]
+    found = lines.agg(*(one.alias(str(at)) for at, one in enumerate(is_there))).first()
+    return [name for at, name in enumerate(names) if found is None or not found[at]]

@@ -2,6 +2,10 @@
 
 from opendataflow.spark.files_bad import explain_read_failure
 from opendataflow.spark.files_read import ddl, read_chunk
+from opendataflow.spark.files_scan import must_read_again
 from opendataflow.spark.files_write import Written, find_rows, schema_json, write_chunk
 
-__all__ = ["Written", "ddl", "explain_read_failure", "find_rows", "read_chunk", "schema_json", "write_chunk"]
+__all__ = [
+    "Written", "ddl", "explain_read_failure", "find_rows", "must_read_again", "read_chunk", "schema_json",
+    "write_chunk",
+]  # fmt: skip

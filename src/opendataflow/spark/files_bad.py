@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import textwrap
 from collections.abc import Mapping
 from typing import Any
@@ -10,18 +11,16 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from opendataflow.errors import DataflowError
-from opendataflow.spark.files_csv import CsvForm, find_form, find_line, find_quote_fault, open_bytes
-from opendataflow.spark.files_local import data_files, merged
-from opendataflow.spark.files_read import DEFAULTS, Part, load_part, read_parts
+from opendataflow.errors import DataflowError, JobFailed
+from opendataflow.spark.files_csv import SECOND_LOOK_BYTES, CsvForm, find_line, find_quote_fault, open_bytes
+from opendataflow.spark.files_local import data_files, is_within, merged
+from opendataflow.spark.files_read import Part, csv_form, load_part, read_parts
+from opendataflow.spark.files_scan import UNREADABLE
 from opendataflow.spark.spark_errors import causes, plain_path
 from opendataflow.spark.spec import Place
 from opendataflow.spark.types import types_of
 
 _BAD = "_dataflow_bad_record"
-_UNREADABLE = (  # conditions of Spark
-    "FAILED_READ_FILE", "MALFORMED_RECORD_IN_PARSING", "UNSUPPORTED_FEATURE.QUERY_ONLY_CORRUPT_RECORD_COLUMN",
-)  # fmt: skip
 
 
 def explain_read_failure(spark: SparkSession, place: Place, error: BaseException) -> str | None:
@@ -35,13 +34,15 @@ def explain_read_failure(spark: SparkSession, place: Place, error: BaseException
     named = (cause.parameters.get("path") for cause in said if cause.is_a("FAILED_READ_FILE"))
     path = next((plain_path(uri) for uri in named if uri), None)
     if path is None:
-        is_unreadable = any(cause.is_a(condition) for cause in said for condition in _UNREADABLE)
+        is_unreadable = any(cause.is_a(condition) for cause in said for condition in UNREADABLE)
         if not is_unreadable or place.format not in ("csv", "json"):
             return None
-    elif not any(_is_within(path, location) for location in place.locations):
+    elif not any(is_within(path, location) for location in place.locations):
         return None
     try:
-        told = _find_quote_fault(place) or _count(spark, place)
+        told = _find_quote_fault(place, path) or _count(spark, place)
+    except JobFailed as found:  # what a large chunk's beginning did not show
+        return str(found)
     except Exception:  # noqa: BLE001  the failure is told all the same, with what Spark said of it
         told = None
     if told is None and path is not None:
@@ -49,25 +50,20 @@ def explain_read_failure(spark: SparkSession, place: Place, error: BaseException
     return None if told is None else f"{place.datasetid}: {told}"
 
 
-def _is_within(path: str, location: str) -> bool:
-    return path == location or path.startswith(location.rstrip("/") + "/")
-
-
 # Counting ---------------------------------------------------------------------------------------------------------
-def _find_quote_fault(place: Place) -> str | None:
-    form = _form(place)
+def _find_quote_fault(place: Place, path: str | None) -> str | None:
+    """In the file that could not be read, or in as many as are read in some seconds where that is not known."""
+    form = csv_form(place)
     if form is None:
         return None
-    paths = (path for location in place.locations for path in data_files(location))
-    found = ((path, find_quote_fault(path, form)) for path in paths)
-    return next((f"{path} {fault}" for path, fault in found if fault), None)
-
-
-def _form(place: Place) -> CsvForm | None:
-    """How to read the file without Spark; None when that cannot be done."""
-    if not place.is_local or place.format != "csv":
-        return None
-    return find_form(merged(DEFAULTS["csv"], place.options))
+    left = SECOND_LOOK_BYTES
+    for one in (path,) if path is not None else (file for location in place.locations for file in data_files(location)):
+        left -= os.path.getsize(one)
+        if left < 0:
+            return None
+        if fault := find_quote_fault(one, form):
+            return f"{one} {fault}"
+    return None
 
 
 def _count(spark: SparkSession, place: Place) -> str | None:
@@ -88,12 +84,12 @@ def _count(spark: SparkSession, place: Place) -> str | None:
 
 def _load_leniently(spark: SparkSession, place: Place, part: Part) -> DataFrame:
     """The rows with a column that holds the text of those that do not fit."""
-    paths, schema, options = part
-    lenient = merged(options, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD})
+    lenient = merged(part.options, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD})
+    schema = part.schema
     if schema is None:
-        schema = load_part(spark, place, (paths, None, lenient)).schema
+        schema = load_part(spark, place, Part(part.paths, None, lenient)).schema
     fields = [field for field in schema if field.name != _BAD]
-    return load_part(spark, place, (paths, StructType([*fields, StructField(_BAD, StringType())]), lenient))
+    return load_part(spark, place, Part(part.paths, StructType([*fields, StructField(_BAD, StringType())]), lenient))
 
 
 def _tally(df: DataFrame) -> Row:
@@ -119,7 +115,7 @@ def _describe(place: Place, found: Row, types: Mapping[str, str]) -> str:
     declared = {name: type_ for name, type_ in types.items() if name != _BAD}
     if place.format == "json":
         return f"{path}{_at(_find_text_line(place, path, text))}: {_json_reason(text, parsed, declared)}"
-    form = _form(place) or CsvForm(",", '"', '"', "utf-8", has_header=True)
+    form = csv_form(place) or CsvForm(",", '"', '"', "utf-8", has_header=True)
     fields: list[str] = next(form.records(io.StringIO(text, newline="")), [])
     line = find_line(path, form, fields) if place.is_local else None
     if len(fields) != len(declared):
@@ -146,7 +142,7 @@ def _mismatch(values: Mapping[str, Any], parsed: Mapping[str, Any], declared: Ma
 
 
 def _find_text_line(place: Place, path: str, text: str) -> int | None:
-    if not place.is_local:
+    if not place.is_local or os.path.getsize(path) > SECOND_LOOK_BYTES:
         return None
     with open_bytes(path) as file:
         lines = (line.decode("utf-8-sig", "replace").rstrip("\r\n") for line in file)

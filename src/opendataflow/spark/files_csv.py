@@ -1,7 +1,8 @@
 """A CSV file looked at without Spark: its header, whether it is text at all, whether its quotes are closed.
 
 Spark tells none of this well: it matches columns by position, turns bytes that are not of the encoding into `�`, and
-takes what follows a quote that is never closed for one long value.
+takes what follows a quote that is never closed for one long value. A small chunk is read whole for it (`look`), of a
+larger one the beginning of each file (`look_at_head`): the rest of that is Spark's work (files_scan.py).
 """
 
 import codecs
@@ -18,12 +19,14 @@ from opendataflow.errors import JobFailed
 from opendataflow.spark.files_local import is_true, option
 
 BLOCK_BYTES = 1024 * 1024
-MOST_COMPRESSED_BYTES = 16 * 1024 * 1024  # to unpack more a second time costs more than it is worth
+HEAD_BYTES = 64 * 1024
+HEADER_BYTES = 1024 * 1024  # no header is longer
+SECOND_LOOK_BYTES = 256 * 1024 * 1024  # to find the line of what is known to be wrong: some seconds
 _COMPRESSED = (".gz", ".bz2", ".zst")
 _ONLY_SPARK = (".lz4", ".snappy", ".deflate")
 _LZ4_FRAME = b"\x04\x22\x4d\x18"
 csv.field_size_limit(sys.maxsize)  # a value may be long; Python's limit holds for the whole process
-_BYTE_ENCODINGS = ("latin-1", "iso8859-1", "cp1252", "iso8859-15")  # every byte is a character
+BYTE_ENCODINGS = ("latin-1", "iso8859-1", "cp1252", "iso8859-15")  # every byte is a character
 
 
 class CsvForm(NamedTuple):
@@ -46,7 +49,7 @@ class CsvForm(NamedTuple):
 
 class Look(NamedTuple):
     header: tuple[str, ...]  # empty for an empty file
-    may_have_quoted_newlines: bool
+    has_quotes: bool
 
 
 def find_form(options: Mapping[str, Any]) -> CsvForm | None:
@@ -78,18 +81,32 @@ def look(datasetid: str, path: str, form: CsvForm) -> Look | None:
     with _explained(datasetid, path), open_bytes(path) as file:
         block = file.read(BLOCK_BYTES)
         header = _first_record(block, form)
-        if path.endswith(_COMPRESSED) and os.path.getsize(path) > MOST_COMPRESSED_BYTES:
-            return Look(header, may_have_quoted_newlines=True)
         quotes = _scan(datasetid, path, file, block, form)
     if quotes % 2:  # most likely 5" of pipe; look closer
         fault = find_quote_fault(path, form)
         if fault is not None:
             raise JobFailed(f"{datasetid}: {path} {fault}")
-    return Look(header, may_have_quoted_newlines=quotes > 0)
+    return Look(header, quotes > 0)
+
+
+def look_at_head(datasetid: str, path: str, form: CsvForm) -> Look | None:
+    """As `look`, from the first bytes of the file alone."""
+    if path.endswith(_ONLY_SPARK):
+        _refuse_lz4_frame(datasetid, path)
+        return None
+    with _explained(datasetid, path), open_bytes(path) as file:
+        block = file.read(HEAD_BYTES)
+        if b"\n" not in block:  # a header of very many columns
+            block += file.read(HEADER_BYTES - len(block))
+        header = _first_record(block, form)
+        quotes = _scan(datasetid, path, io.BytesIO(), block, form)
+    return Look(header, quotes > 0)
 
 
 def find_quote_fault(path: str, form: CsvForm) -> str | None:
-    """`line 17: …` for the first record whose quotes are wrong; None when all are right."""
+    """`line 17: …` for the first record whose quotes are wrong; None when all are right, and for a file too large."""
+    if os.path.getsize(path) > SECOND_LOOK_BYTES:
+        return None
     with open_text(path, form) as text:
         records = form.records(text, strict=True)
         before = 0
@@ -104,7 +121,9 @@ def find_quote_fault(path: str, form: CsvForm) -> str | None:
 
 
 def find_line(path: str, form: CsvForm, wanted: list[str]) -> int | None:
-    """The line where the first record with these fields begins."""
+    """The line where the first record with these fields begins; None in a file too large to look for it."""
+    if os.path.getsize(path) > SECOND_LOOK_BYTES:
+        return None
     with open_text(path, form) as text:
         records = form.records(text)
         before = 0
@@ -113,6 +132,10 @@ def find_line(path: str, form: CsvForm, wanted: list[str]) -> int | None:
                 return before + 1
             before = records.line_num
     return None
+
+
+def is_compressed(path: str) -> bool:
+    return path.endswith(_COMPRESSED)
 
 
 @contextlib.contextmanager
@@ -152,7 +175,7 @@ def _first_record(block: bytes, form: CsvForm) -> tuple[str, ...]:
 
 def _scan(datasetid: str, path: str, file: IO[bytes], block: bytes, form: CsvForm) -> int:
     """Count the quotes; raise JobFailed at the first byte that is not of the encoding."""
-    decoder = None if form.encoding in _BYTE_ENCODINGS else codecs.getincrementaldecoder(form.encoding)()
+    decoder = None if form.encoding in BYTE_ENCODINGS else codecs.getincrementaldecoder(form.encoding)()
     is_ascii_like = form.encoding in ("utf-8", "ascii")
     mark = form.quote.encode(form.encoding)[-1:] if is_ascii_like or decoder is None else b'"'
     quotes, lines, pending = 0, 0, False

@@ -8,6 +8,7 @@ from opendataflow.errors import JobFailed
 from opendataflow.spark.spec import Place
 
 OWN_OPTIONS = ("files",)  # of a dataset's `options`, those that are ours, not Spark's
+_GLOB = str.maketrans({char: f"\\{char}" for char in "{}[]*?\\"})
 
 
 def data_files(location: str) -> Iterator[str]:
@@ -34,6 +35,17 @@ def require_files(place: Place) -> list[str]:
             raise JobFailed(f"{place.datasetid}: {unreadable} cannot be read: {os.strerror(13)}")
         found += files
     return found
+
+
+def is_within(path: str, location: str) -> bool:
+    """True for the location itself and what is below it."""
+    return path == location or path.startswith(location.rstrip("/") + "/")
+
+
+def escaped(paths: Sequence[str]) -> str | list[str]:
+    """Paths for Spark's readers: a dataid may hold characters that a path pattern gives a meaning."""
+    plain = [path.translate(_GLOB) for path in paths]
+    return plain[0] if len(plain) == 1 else plain
 
 
 def total_bytes(places: Sequence[Place], *, most: int | None = None) -> int | None:

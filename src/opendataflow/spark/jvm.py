@@ -129,6 +129,35 @@ def explained(df: Any) -> str:
     return str(df.sparkSession.sparkContext._jvm.PythonSQLUtils.explainString(df._jdf.queryExecution(), "formatted"))
 
 
+def logical_plan(df: Any) -> str:
+    """The logical plan of a DataFrame, an operator a line: as it was analysed; on Connect, as it is optimised."""
+    plan = getattr(df, "_jdf", None)
+    if plan is not None:
+        return str(plan.queryExecution().analyzed().toString())
+    text = str(df._explain_string(mode="extended"))
+    return text.partition("== Optimized Logical Plan ==")[2].partition("== Physical Plan ==")[0]
+
+
+def hadoop_setting(spark: Any, name: str) -> str | None:
+    value = spark.sparkContext._jsc.hadoopConfiguration().get(name)
+    return None if value is None else str(value)
+
+
+def list_files(spark: Any, location: str) -> list[tuple[str, int, int]]:
+    """Path below a folder, size and time (in ns) of each file in it, as Hadoop's file system of that scheme says."""
+    context = spark.sparkContext
+    path = context._jvm.org.apache.hadoop.fs.Path(location)
+    system = path.getFileSystem(context._jsc.hadoopConfiguration())
+    root = str(system.makeQualified(path).toString()).rstrip("/") + "/"
+    listed = system.listFiles(path, True)
+    found = []
+    while listed.hasNext():
+        status = listed.next()
+        name = str(status.getPath().toString()).removeprefix(root)
+        found.append((name, int(status.getLen()), int(status.getModificationTime()) * 1_000_000))
+    return found
+
+
 def is_going_down() -> bool:
     """True when the JVM no longer answers, or when Spark has stopped in it, but not by Python's `stop()`.
 

@@ -19,7 +19,7 @@ from opendataflow.spark.blame import blame
 from opendataflow.spark.checks import Audit, audit_files
 from opendataflow.spark.connect import is_connect
 from opendataflow.spark.explain import explain, user_traceback
-from opendataflow.spark.files import Written, explain_read_failure, read_chunk, write_chunk
+from opendataflow.spark.files import Written, explain_read_failure, must_read_again, read_chunk, write_chunk
 from opendataflow.spark.jvm import explained
 from opendataflow.spark.pandas_engine import run_pandas
 from opendataflow.spark.progress import Progress
@@ -55,7 +55,7 @@ class Chunk:
     def read_sources(self, spark: SparkSession) -> list[DataFrame]:
         if self.batch is not None and self.statics is not None:
             return self.statics.sources(spark, self.spec)
-        sources = [read_chunk(spark, place) for place in self.spec.sources]
+        sources = [read_chunk(spark, place, can_read_again=True) for place in self.spec.sources]
         if self.spec.in_order:  # Spark reads the largest files first; names of batches are in the order of their items
             sources = [df.orderBy("_metadata.file_path", "_metadata.row_index") for df in sources]
         return sources
@@ -121,10 +121,21 @@ class Task:
                     self._produce_rows(spark, chunk)
         except BaseException as error:  # noqa: BLE001  the user's code must not decide how this process ends
             self._end_if_jvm_ended(error, spec)
+            if self._reads_again(spark, spec, error):
+                return self._run_alone(spec, batch)
             if batch is None and chunk.batch is not None and self._set_aside(spark, chunk, chunk.batch, error):
                 return self._run_alone(spec, chunk.batch)
             return self._failed(spark, chunk, error)
         return self._result(chunk)
+
+    def _reads_again(self, spark: SparkSession, spec: ChunkSpec, error: BaseException) -> bool:
+        """True, and said, when the chunk must be produced anew, with its sources read in another way."""
+        if not isinstance(error, Exception) or not must_read_again(spark, spec.sources, error):
+            return False
+        self._say(spec)(
+            "a value holds a quote, unlike the beginnings of the files: they are looked through, then read again"
+        )
+        return True
 
     def _set_aside(self, spark: SparkSession, chunk: Chunk, batch: Batch, error: BaseException) -> bool:
         """Look for the items that the code fails on; True when the batch can be tried again without them."""
@@ -368,6 +379,8 @@ class Task:
             "rows": written.rows if written else None,
             "schema": written.schema if written else None,
             "bytes": written.bytes if written else None,
+            "files": written.files if written else None,
+            "fingerprint": written.fingerprint if written else None,
             "findings": [list(finding) for finding in chunk.findings],
             "steps": chunk.steps.as_json(),
             "plan": chunk.plan,

@@ -98,6 +98,9 @@ def _environment_of_driver(master: str, conf: Mapping[str, str]) -> Iterator[Non
 def _everywhere() -> dict[str, str]:
     return {
         "spark.sql.session.timeZone": "UTC",
+        # A filter that Spark evaluates while it parses hides what is malformed in the rows that it leaves out.
+        "spark.sql.csv.filterPushdown.enabled": "false",
+        "spark.sql.json.filterPushdown.enabled": "false",
         # Not INT96, which other readers take for a timestamp without zone, and which has no statistics.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }

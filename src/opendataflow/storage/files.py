@@ -101,7 +101,7 @@ def fingerprint(location: str, found: Found) -> str:
     In an object store the content is what the store says of it (its ETags): nothing is read.
     """
     content = content_of(location, found)
-    quick = "-" if content != "-" and _may_change_unseen(location, found) else _quick(found)
+    quick = "-" if content != "-" and _may_change_unseen(location, found) else quick_fingerprint(found)
     return f"{quick}/{content}"
 
 
@@ -114,12 +114,13 @@ def _may_change_unseen(location: str, found: Found) -> bool:
 def is_same(location: str, found: Found, known: str) -> bool:
     """True when the files are those that were fingerprinted; content is read only if sizes or times differ."""
     quick, _, content = known.partition("/")
-    if quick == _quick(found):
+    if quick == quick_fingerprint(found):
         return True
     return content not in ("", "-") and content == content_of(location, found)
 
 
-def _quick(found: Found) -> str:
+def quick_fingerprint(found: Found) -> str:
+    """Of names, sizes and times alone."""
     import hashlib
 
     return hashlib.sha256(repr(found.files).encode("utf-8", "surrogateescape")).hexdigest()[:16]
