@@ -14,9 +14,9 @@ from opendataflow.execution.exit_audit import audit
 from opendataflow.execution.pipeline import pipeline_work
 from opendataflow.execution.supervise import Exited
 from opendataflow.spark import jvm
+from opendataflow.spark.channel import Channel
 from opendataflow.spark.chunk import find_other_version, preload
 from opendataflow.spark.jvm import JvmEnd
-from opendataflow.spark.own_spark import Channel
 from opendataflow.store import open_store
 from support.pipelines import SLUG, pipeline
 from support.projects import Project

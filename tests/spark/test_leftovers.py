@@ -1,6 +1,5 @@
-"""What the code of one chunk leaves behind, in the process, in Spark or in its Python workers, no other chunk sees."""
+"""What the functions of one chunk leave behind in Spark's Python workers, no other chunk sees."""
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,40 +14,6 @@ from opendataflow.spark.spec import ChunkSpec, chunk_spec
 
 DATAIDS = ("a", "b", "c")
 HEAD = "import os\nimport sys\n\nfrom pyspark.sql import functions as F\n\n\n"
-# Each adds a column `seen`: what the code finds that an earlier chunk may have left.
-CODE = {
-    "the working directory": (
-        "def run(df):\n    here = os.getcwd()\n    os.chdir('/')\n    return df.withColumn('seen', F.lit(here))\n"
-    ),
-    "places to import from": (
-        "def run(df):\n    seen = [path for path in sys.path if path.startswith('/of/')]\n"
-        "    sys.path.insert(0, f'/of/{os.environ[\"dataid\"]}')\n    return df.withColumn('seen', F.lit(str(seen)))\n"
-    ),
-    "the umask": (
-        "def run(df):\n    seen = os.umask(0o022)\n    os.umask(seen ^ 0o007)  # another one, whatever it was\n"
-        "    return df.withColumn('seen', F.lit(seen))\n"
-    ),
-    "a function of the catalog": (
-        "def run(df):\n    day = os.environ['dataid']\n"
-        "    df.sparkSession.sql(f\"CREATE FUNCTION IF NOT EXISTS chunk() RETURNS STRING RETURN '{day}'\")\n"
-        "    return df.withColumn('seen', F.expr(f\"if(chunk() = '{day}', 'its own', chunk())\"))\n"
-    ),
-    "a file that was added to Spark": (
-        "def run(df):\n    day, context = os.environ['dataid'], df.sparkSession.sparkContext\n"
-        "    for name, text in (('day.txt', day), ('days.py', f'DAY = {day!r}')):\n"
-        "        path = os.path.join(os.path.dirname(__file__), name)\n"
-        "        with open(path, 'w') as file:\n            file.write(text)\n"
-        "        (context.addPyFile if name == 'days.py' else context.addFile)(path)\n\n"
-        "    @F.udf('string')\n    def seen(_id):\n        import days\n        from pyspark import SparkFiles\n\n"
-        "        with open(SparkFiles.get('day.txt')) as file:\n"
-        "            return 'its own' if file.read() == days.DAY == day else 'of another chunk'\n\n"
-        "    return df.withColumn('seen', seen('id'))\n"
-    ),
-    "a setting of the session": (
-        "def run(df):\n    conf = df.sparkSession.conf\n    seen = conf.get('spark.sql.session.timeZone')\n"
-        "    conf.set('spark.sql.session.timeZone', 'Asia/Tokyo')\n    return df.withColumn('seen', F.lit(seen))\n"
-    ),
-}
 # A module of the project that functions import on the worker: which chunks have called it in this process?
 KEPT = """\
 import os
@@ -130,8 +95,11 @@ def spec(home: Path, dataid: str, runid: int) -> ChunkSpec:
 
 def produce(spark: SparkSession, executors: Executors, wanted: ChunkSpec) -> list[dict[str, Any]]:
     executors.prepare(spark, [wanted])
-    task = Task(spark, read_codes(wanted), hear=lambda _spec, **_fields: None)
-    ((_, result),) = task.run([wanted])
+    with pytest.MonkeyPatch.context() as process:  # as that of the chunk
+        process.setattr(sys, "path", [*sys.path, wanted.home])
+        process.setenv("dataid", wanted.dataid)
+        task = Task(spark.newSession(), read_codes(wanted), hear=lambda _spec, **_fields: None)
+        ((_, result),) = task.run([wanted])
     assert result["error"] is None
     rows: list[dict[str, Any]] = pyarrow.parquet.read_table(wanted.destination.location).to_pylist()
     return rows
@@ -141,19 +109,6 @@ def produce(spark: SparkSession, executors: Executors, wanted: ChunkSpec) -> lis
 def executors(tmp_path: Path) -> Executors:
     (tmp_path / "sent").mkdir()
     return Executors("local[2]", str(tmp_path / "sent"))
-
-
-@pytest.mark.parametrize("what", CODE)
-def test_a_chunk_finds_everything_as_the_first_one_did(
-    spark: SparkSession, executors: Executors, tmp_path: Path, what: str
-) -> None:
-    home = tmp_path / "home"
-    (home / "pipelines/p").mkdir(parents=True)
-    (home / "pipelines/p/step.py").write_text(HEAD + CODE[what])
-    before = os.getcwd(), list(sys.path)
-    first, *others = (produce(spark, executors, spec(home, dataid, n)) for n, dataid in enumerate(DATAIDS, 1))
-    assert others == [first, first]
-    assert (os.getcwd(), sys.path) == before
 
 
 @pytest.mark.parametrize("function", ON_THE_WORKER)

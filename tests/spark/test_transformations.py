@@ -1,9 +1,10 @@
 """Transformations: found by path, loaded by content, chained on the first DataFrame."""
 
+import contextlib
+import io
 import os
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,9 @@ from pyspark.errors.exceptions.connect import DataFrameQueryContext, SparkConnec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.connect.proto import FetchErrorDetailsResponse
 
-from opendataflow.spark.active_session import use_session
 from opendataflow.spark.blame import blame
-from opendataflow.spark.capture import kept_output
 from opendataflow.spark.explain import explain, user_traceback
+from opendataflow.spark.kept import Kept
 from opendataflow.spark.steps import Steps, new_steps
 from opendataflow.spark.transformations import (
     Code,
@@ -212,6 +212,17 @@ def test_the_engine_is_the_declared_one_or_the_one_that_the_imports_tell(tmp_pat
 
 
 # Steps ------------------------------------------------------------------------------------------------------------
+@contextlib.contextmanager
+def kept_output() -> Iterator[Kept]:
+    """What the code prints."""
+    kept, said = Kept(), io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        try:
+            yield kept
+        finally:
+            kept.add(said.getvalue())
+
+
 def chain(home: Path, *sources: str) -> tuple[list[Transformation], Steps, list[tuple[str, str]]]:
     """Transformations `t1`, `t2`, …, their steps, and a list that is told of each change."""
     changes: list[tuple[str, str]] = []
@@ -377,33 +388,3 @@ def test_profile_gives_rows_and_seconds_of_each_step_and_finds_its_errors_there(
 
 
 # The chunk's session ----------------------------------------------------------------------------------------------
-ASK = """\
-from pyspark.sql import SparkSession, functions as F
-def run(df):
-    mine = SparkSession.builder.config('spark.sql.shuffle.partitions', 3).getOrCreate()
-    assert mine is SparkSession.active() is SparkSession.getActiveSession() is df.sparkSession
-    df.createOrReplaceTempView('it')
-    mine.createDataFrame([(1,)], ['one'])
-    mine.stop()
-    return mine.sql('select id from it where id >= 0').withColumn('one', F.lit(1))
-"""
-
-
-def test_each_chunks_code_gets_its_own_session_from_spark(spark: SparkSession, tmp_path: Path) -> None:
-    step = transformation(tmp_path, "ask", ASK)
-    meet = threading.Barrier(2)
-    before = spark.conf.get("spark.sql.shuffle.partitions")
-
-    def chunk(first: int) -> list[tuple[Any, ...]]:
-        own = spark.newSession()
-        with use_session(own):
-            meet.wait(30)
-            df = apply([step], [own.range(first, first + 2)])
-            meet.wait(30)
-            assert own.conf.get("spark.sql.shuffle.partitions") == "3"
-            return rows(df)
-
-    with pytest.warns(UserWarning, match=r"spark\.stop\(\) was ignored"), ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(chunk, (10, 20))) == [[(10, 1), (11, 1)], [(20, 1), (21, 1)]]
-    assert SparkSession.active() is SparkSession.builder.getOrCreate()
-    assert spark.conf.get("spark.sql.shuffle.partitions") == before

@@ -26,7 +26,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from opendataflow.errors import ConfigurationError, DataflowError
-from opendataflow.spark.own_spark import Channel, write_atomically
+from opendataflow.spark.channel import Channel, write_atomically
 from opendataflow.spark.process_output import flush, open_streams
 from opendataflow.spark.spec import ChunkSpec, chunk_spec
 

@@ -5,7 +5,6 @@ so: each must be produced alone, by a process of its own.
 """
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +21,7 @@ from opendataflow.spark.explain import explain, user_traceback
 from opendataflow.spark.files import Written, explain_read_failure, must_read_again, read_chunk, write_chunk
 from opendataflow.spark.jvm import explained
 from opendataflow.spark.pandas_engine import run_pandas
+from opendataflow.spark.process_output import kept_output
 from opendataflow.spark.progress import Progress
 from opendataflow.spark.shared_state import refuse_names_left
 from opendataflow.spark.spec import ChunkSpec
@@ -78,7 +78,7 @@ class Task:
         tag: str | None = None,
         statics: Statics | None = None,
     ) -> None:
-        """`group`: the process is of one task at a time, whose Spark jobs are in this group already.
+        """The process is of one task at a time. `group`: its Spark jobs are in this group already.
 
         `tag` is on all its Spark jobs, in whichever thread they start, and on nobody else's. `statics`: the session is
         the process's, which serves the runs of a stream; each gets one of its own.
@@ -108,10 +108,10 @@ class Task:
         spark = self._spark
         if self._statics is not None and spec.items is not None:
             spark = self._statics.session(spark, spec)
-        elif self._statics is not None or self._group is None:
+        elif self._statics is not None:
             spark = spark.newSession()
         try:
-            with self._surrounded(spark, spec):
+            with self._watched(spark, spec):
                 if spec.items is not None:
                     chunk.batch = batch or read_batch(spec.items, spark)
                     chunk.aside = chunk.batch.aside_json()
@@ -154,7 +154,7 @@ class Task:
                 self._end_if_jvm_ended(failed, spec)
                 raise
 
-        with self._surrounded(spark, spec), self._cleared(spark):
+        with self._watched(spark, spec), self._cleared(spark):
             failing = find_failing(batch.left, run, lambda failed: explain(failed, home=spec.home, files=files))
         if failing is None:
             return False
@@ -177,7 +177,7 @@ class Task:
         with _sql_reads(reads_tables), self._cleared(spark):
             sources = chunk.read_sources(spark)
             df = apply(transformations, sources, chunk.steps, profile=spec.profile, stream=chunk.stream(spark))
-            self._refuse_names(spark)
+            refuse_names_left(spark)
             if spec.explain:
                 chunk.plan = _plan(df)
             try:
@@ -217,57 +217,18 @@ class Task:
         with self._cleared(spark):
             produce_rows(
                 spark, chunk, self._codes, say=self._say(chunk.spec), plan=_plan,
-                applied=lambda: self._refuse_names(spark),
+                applied=lambda: refuse_names_left(spark),
             )  # fmt: skip
 
-    def _refuse_names(self, spark: SparkSession) -> None:
-        if self._group is not None:
-            refuse_names_left(spark)
-
     def _cleared(self, spark: SparkSession) -> contextlib.AbstractContextManager[None]:
-        if self._statics is not None:
-            return self._statics.others_cleared(spark)
-        if self._group is not None:  # the keeper clears what a run cached
-            return contextlib.nullcontext()
-        from opendataflow.spark.leftovers import cache_cleared
-
-        return cache_cleared(spark)
+        """What a batch cached goes with it; of a process that is for one task, the keeper clears it."""
+        return contextlib.nullcontext() if self._statics is None else self._statics.others_cleared(spark)
 
     def _say(self, spec: ChunkSpec) -> Callable[[str], None]:
         return lambda text: self._hear(spec, progress=text)
 
-    @contextlib.contextmanager
-    def _surrounded(self, spark: SparkSession, spec: ChunkSpec) -> Iterator[None]:
-        """The chunk's own output, variables, session and Spark jobs, in this thread."""
-        if self._group is not None:
-            with Progress(spark, spec, self._hear, group=self._group):
-                yield
-            return
-
-        from opendataflow.spark.active_session import use_session
-        from opendataflow.spark.capture import chunk_output
-        from opendataflow.spark.leftovers import nothing_left
-
-        def write(text: str) -> None:
-            self._hear(spec, stream=1, text=text)
-
-        with (
-            chunk_output(write),
-            self._environment(spec),
-            use_session(spark),
-            nothing_left(spark),
-            Progress(spark, spec, self._hear),
-        ):
-            if spec.home not in sys.path:
-                sys.path.append(spec.home)  # last, so that a project's files never replace a library's
-            yield
-
-    def _environment(self, spec: ChunkSpec) -> contextlib.AbstractContextManager[None]:
-        if self._group is not None:
-            return contextlib.nullcontext()
-        from opendataflow.spark.chunk_environment import chunk_environment
-
-        return chunk_environment(spec.environment)
+    def _watched(self, spark: SparkSession, spec: ChunkSpec) -> Progress:
+        return Progress(spark, spec, self._hear, group=self._group)
 
     # Several in one Spark job -----------------------------------------------------------------------------------------
     def _run_together(self, specs: Sequence[ChunkSpec]) -> Iterator[tuple[ChunkSpec, Result]]:
@@ -280,9 +241,9 @@ class Task:
         why, is_in_vain = EMPTY, False
         try:
             require_shareable(specs)
-            with self._surrounded(self._spark, first):
+            with self._watched(self._spark, first):
                 written = Together(self._spark, specs, self._codes, tag=self._tag).write(chunk.steps)
-                self._refuse_names(self._spark)
+                refuse_names_left(self._spark)
         except BaseException as error:  # noqa: BLE001  whatever it was, alone it is told to its own run
             self._end_if_jvm_ended(error, first)
             written, why = {}, explain(error, home=first.home)
@@ -304,7 +265,7 @@ class Task:
             return
         by_run = {spec.runid: spec for spec in specs}
         try:
-            with Progress(self._spark, specs[0], self._hear, group=self._group):
+            with self._watched(self._spark, specs[0]):
                 results = run_pandas(self._spark, specs, self._codes, timeout_seconds=specs[0].timeout_seconds)
         except Exception as error:  # noqa: BLE001
             self._end_if_jvm_ended(error, specs[0])
@@ -348,10 +309,9 @@ class Task:
         chunk = self._new_chunk(spec)
         spark = self._spark.newSession()
         try:
-            with self._environment(spec):
-                result = produce_pandas_rows(
-                    spark, chunk, self._codes, say=self._say(spec), run=lambda aside: next(self._run_pandas([aside]))[1]
-                )
+            result = produce_pandas_rows(
+                spark, chunk, self._codes, say=self._say(spec), run=lambda aside: next(self._run_pandas([aside]))[1]
+            )
         except Exception as error:  # noqa: BLE001
             self._end_if_jvm_ended(error, spec)
             return {**self._failed(spark, chunk, error), "engine": PANDAS}
@@ -362,10 +322,6 @@ class Task:
         def changed(step: Step) -> None:
             self._hear(spec, step=steps.as_json()[step.position - 1])
 
-        if self._group is not None:
-            from opendataflow.spark.process_output import kept_output
-        else:
-            from opendataflow.spark.capture import kept_output
         steps = new_steps([(code.name, code.digest) for code in self._codes], changed, keep_output=kept_output)
         return Chunk(spec=spec, steps=steps, statics=self._statics)
 

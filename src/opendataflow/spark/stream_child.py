@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from opendataflow.project.shared_names import RefusedCall
 from opendataflow.spark import chunk
+from opendataflow.spark.channel import Channel, private_channels
 from opendataflow.spark.chunk import ANSWERS_FD, Run, find_other_version, forget_seeds, settings_of_keeper
-from opendataflow.spark.own_spark import Channel, private_channels
 from opendataflow.spark.process_output import flush, open_streams
 from opendataflow.spark.spec import ChunkSpec, chunk_spec
 

@@ -20,7 +20,7 @@ import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from opendataflow.spark.cases import Case
-from opendataflow.spark.own_spark import Channel, private_channels
+from opendataflow.spark.channel import Channel, private_channels
 from opendataflow.spark.validate import WHERE
 
 if TYPE_CHECKING:
