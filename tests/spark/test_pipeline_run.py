@@ -97,7 +97,8 @@ def published(project: Project, dataid: str) -> dict[str, Any]:
         "m.datasetid = c.datasetid AND m.dataid = c.dataid AND m.version = c.version "
         f"WHERE c.locktype = 'OUT' AND c.datasetid = 'priced' AND c.dataid = '{dataid}'"
     )
-    return dict(zip(columns, rows[0], strict=True))
+    found = dict(zip(columns, rows[0], strict=True))
+    return {**found, "c.location": str(project.folder / "data" / found["c.location"])}  # kept from the root
 
 
 def read(location: str) -> list[dict[str, Any]]:
