@@ -485,6 +485,8 @@ def test_a_command_whose_zygote_does_not_start_says_why(sqlite_project: Project,
 
 def test_a_worker_replaces_its_zygote_and_guards_when_what_they_imported_was_upgraded(sqlite_project: Project) -> None:
     env = script_and_pipeline(sqlite_project, "")
+    # A chunk of it would start the zygote of the real program, too.
+    assert sqlite_project.dataflow("hold", "add_up").returncode == 0
     worker = sqlite_project.start(*with_settings(DATAFLOW, _PROGRAM), "worker", "--slots", "2", env=env)
     try:
         wait_for(lambda: len(forks_in(sqlite_project.folder)) == 3, "there are a zygote and two guards")

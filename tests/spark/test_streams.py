@@ -121,7 +121,7 @@ def test_a_worker_takes_a_folder_into_a_table_and_tries_again_what_failed(postgr
     wait_for(lambda: project.sql("SELECT 1 FROM run WHERE status = 'FAILED'") != [], "it fails", seconds=90)
     broken.unlink()
     _, said = worker.communicate(timeout=120)
-    assert worker.returncode == 1, said  # an attempt failed
+    assert worker.returncode == 0, said  # the last attempt at each batch worked
     assert "FAILED, and is tried again in " in said
     assert "resubmit" not in said
     assert "a.csv line 3 is rejected: " in said

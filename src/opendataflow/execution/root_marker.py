@@ -53,13 +53,15 @@ def why_wrong_root(job: Job) -> str:
     return problem
 
 
-def find_problem(project: str, home: str, root: str, mark: Mark) -> str:
-    """As `why_wrong_root`, looked at now."""
+def find_problem(project: str, home: str, root: str, mark: Mark, *, must_reach: bool = True) -> str:
+    """As `why_wrong_root`, looked at now. Not `must_reach`: an object store that does not answer is no problem."""
     if not _has_marker(root):
         return ""
     try:
         marker = read_marker(root)
     except OSError as error:
+        if not must_reach and is_in_bucket(root):
+            return ""
         return f"the marker of {root}, {_path(root)}, cannot be read: {error.strerror or error}"
     if marker is None:
         if mark.is_expected or (root, project, mark.store_id) in _marked:
@@ -133,7 +135,7 @@ def check_root(store: "BaseStore", wanted: "Registration", *, move: bool) -> Non
     if not _has_marker(wanted.root):
         return
     mark = store.get_mark(wanted.project, wanted.root)
-    if not move and (problem := find_problem(wanted.project, wanted.home, wanted.root, mark)):
+    if not move and (problem := find_problem(wanted.project, wanted.home, wanted.root, mark, must_reach=False)):
         code, exit_code = CODES[Question.LOCATION]
         raise Refused(f"{code}: {problem}", exit_code=exit_code)
     if move:

@@ -200,13 +200,12 @@ class SlotsLoop:
         for slot in self.slots:
             if slot.is_free and not slot.guard.is_current():
                 self._change_guard(slot, Guard(apart=True))
-        lacking = [slot for slot in self.slots if not slot.guard.can_fork]
-        for slot in lacking:
-            if slot.is_free and (guard := self.guards.take()) is not None:
+        for slot in self.slots:
+            if slot.is_free and not slot.guard.can_fork and (guard := self.guards.take()) is not None:
                 self._change_guard(slot, guard)
                 self.lanes.wake_all()
-        if lacking:
-            self.guards.ask(len(lacking))
+        if lacking := sum(not slot.guard.can_fork for slot in self.slots):
+            self.guards.ask(lacking)
         if self.guards.obstacle != self._told_obstacle:
             self._told_obstacle = self.guards.obstacle
             self.say(f"{self._told_obstacle}; pipelines wait" if self._told_obstacle else "pipelines go on")

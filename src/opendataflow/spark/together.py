@@ -279,6 +279,8 @@ class Together:
 
         def walk(node: Any, *, is_broadcast: bool) -> None:
             name = node.getClass().getSimpleName()
+            if name == "ReusedExchangeExec":  # the same rows as where they were exchanged first
+                node, name = node.child(), node.child().getClass().getSimpleName()
             children = _each(node.children())
             if name in _NESTED_LOOPS:
                 raise NotShared(f"{node.nodeName()} compares every row with every other")

@@ -155,6 +155,7 @@ def _prepare_again(session: "Session", dataid: str | None, *, again: bool) -> "O
         return None
     from opendataflow.operations.run_again import prepare_again
 
+    session.tidy()  # sources that are simply there are taken in anew, which may be a reason
     found = prepare_again(session.store, job, only, again=again)
     if found.reasons:
         say(f"{job.jobid}/{only} runs again: {'; '.join(found.reasons)}")

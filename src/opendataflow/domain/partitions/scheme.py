@@ -337,7 +337,10 @@ def check_dataid(name: str, partitions: str | None, dataid: str) -> None:
 
 def is_range(partitions: str | None, text: str) -> bool:
     """True for FIRST..LAST, unless a dataid of the scheme (JSON) is written so."""
-    return ".." in text and (partitions is None or not is_dataid(json.loads(partitions), text))
+    first, _, last = text.partition("..")
+    if not first or not last or ".." in last:
+        return False
+    return partitions is None or not is_dataid(json.loads(partitions), text)
 
 
 def expand_ranges(name: str, partitions: str | None, texts: Iterable[str]) -> list[str]:
