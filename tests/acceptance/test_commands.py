@@ -152,13 +152,14 @@ def test_a_script_that_cannot_run_is_found_before_the_claim(
     assert job_status(project) == {"1": "PENDING"}
 
 
-def test_a_script_whose_interpreter_is_missing_fails_with_the_reason(sqlite_project: Project) -> None:
+def test_a_script_whose_interpreter_is_missing_is_not_begun(sqlite_project: Project) -> None:
     script = one_job(sqlite_project, "")
     script.write_text("#!/no/such/interpreter\n")
     done = sqlite_project.runjob(script)
-    assert done.returncode == 1
-    assert "could not be started" in done.stderr
-    assert job_status(sqlite_project) == {"1": "FAILED"}
+    assert done.returncode == 2
+    assert "is to be run by /no/such/interpreter, which this host does not have" in done.stderr
+    assert job_status(sqlite_project) == {"1": "PENDING"}
+    assert runs(sqlite_project, "runid") == []
 
 
 def test_an_output_that_was_not_written_fails_the_run_and_is_not_published(sqlite_project: Project) -> None:

@@ -100,7 +100,7 @@ def test_version_and_extras_are_in_the_metadata(built: Path) -> None:
         told = email.message_from_bytes(wheel.read(f"opendataflow-{__version__}.dist-info/METADATA"))
     extras = set(told.get_all("Provides-Extra") or [])
     assert told["Version"] == __version__
-    assert {"postgres", "bigquery", "server", "alerts", "connect", "spark", "files", "all"} == extras
+    assert {"postgres", "bigquery", "kafka", "server", "alerts", "connect", "spark", "files", "all"} == extras
     assert {extra for extra, _ in EXTRAS.values()} == extras - {"all"}
     needs: dict[str, set[str]] = {}
     for line in told.get_all("Requires-Dist") or []:

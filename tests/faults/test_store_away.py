@@ -105,6 +105,9 @@ def test_a_kept_end_whose_work_another_host_has_redone_changes_nothing(
     away: Project, own_server: Server, tmp_path: Path
 ) -> None:
     script = one_job(away, BODY, settings="lease: 2s")
+    text = (away.folder / "project.yml").read_text()
+    assert "./data" in text
+    away.apply(text.replace("./data", str(away.folder / "data")))  # a folder that both hosts have
     runner = start_and_wait_for(away, away.folder / "started", script)
     own_server.halt("immediate")
     (away.folder / "go").touch()

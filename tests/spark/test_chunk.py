@@ -13,6 +13,7 @@ from opendataflow.domain.runs.run import MAX_HAND_BACKS, Claim, Ending
 from opendataflow.execution.exit_audit import audit
 from opendataflow.execution.pipeline import pipeline_work
 from opendataflow.execution.supervise import Exited
+from opendataflow.execution.work import Flight, Taken
 from opendataflow.spark import jvm
 from opendataflow.spark.channel import Channel
 from opendataflow.spark.chunk import find_other_version, preload
@@ -109,6 +110,7 @@ def test_a_run_that_is_handed_back_again_and_again_dies(before: int, ending: str
     assert work.forked.hand_backs(claim(100)) == 0
     told.write_text(json.dumps({"error": "gone", "given_back": "gone", "used_spark": True, "steps": []}))
     work = work._replace(forked=work.forked._replace(hand_backs=lambda _: before))
-    result = audit(job, work, claim(100), Exited(1), {})
+    flight = Flight(Taken(None, claim(100), 0.0), None)  # type: ignore[arg-type]
+    result = audit(job, work, flight, Exited(1))
     store.close()
     assert (result.ending, "gone" in result.message) == (Ending(ending), True)

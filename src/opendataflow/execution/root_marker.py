@@ -171,7 +171,9 @@ def write_marker(root: str, project: str, mark: Mark) -> None:
         return
     os.makedirs(os.path.dirname(path), exist_ok=True)
     beside = f"{path}.{os.getpid()}"
-    with open(beside, "w", encoding="utf-8") as file:
+    is_private = not os.stat(os.path.dirname(path)).st_mode & 0o077  # the root is the project's folder
+    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if is_private else 0o666)
+    with open(handle, "w", encoding="utf-8") as file:
         file.write(text)
     os.replace(beside, path)
 
