@@ -45,7 +45,7 @@ IN_PROCESS = (
     (
         "spark/test_sql_read.py", "spark/test_sql_write.py", "spark/test_spark_checks.py", "spark/test_sql_load.py",
         "spark/test_remote_files.py", "spark/test_bad_files.py", "spark/test_project_read.py",
-        "spark/test_type_tables.py",
+        "spark/test_type_tables.py", "spark/test_large_files.py", "spark/test_output_files.py",
     ),
 )  # fmt: skip
 # One or two tests of these files use it, too; their others are long, and stay together.

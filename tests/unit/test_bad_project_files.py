@@ -373,7 +373,7 @@ JOBS = {
     "a key for pipelines": (
         "engine: spark",
         "9: jobs.load.engine: unknown key; known are retries, brake, notify, lease, timeout, concurrency, order, "
-        "catchup, script, inputs, outputs, args, env"),
+        "catchup, on_change, script, inputs, outputs, args, env"),
     "inputs as a text": ("inputs: orders", "9: jobs.load.inputs: should be a list like [orders], not a text"),
     "inputs as a mapping": ("inputs: {orders: {}}", "9: jobs.load.inputs: should be a list like [a, b], not a mapping"),
     "an input that is a list": ("inputs: [[orders]]", f"9: jobs.load.inputs.0: {INPUT}"),
