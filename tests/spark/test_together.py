@@ -290,7 +290,10 @@ def produce(spark: SparkSession, wanted: list[ChunkSpec]) -> dict[str, dict[str,
         told.append(str(fields))
 
     def alone(specs: Sequence[ChunkSpec], hear: Any) -> Iterator[tuple[ChunkSpec, dict[str, Any]]]:
-        return Task(spark, codes, hear=hear).run(specs)
+        with pytest.MonkeyPatch.context() as process:  # as that of the chunk
+            for name, value in specs[0].environment.items():
+                process.setenv(name, value)
+            yield from Task(spark.newSession(), codes, hear=hear).run(specs)
 
     together = Task(spark.newSession(), codes, hear=hear, group="the test's own")
     results = {spec.runid: result for spec, result in (together.run(wanted) if len(wanted) > 1 else ())}
