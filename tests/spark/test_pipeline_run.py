@@ -98,7 +98,8 @@ def published(project: Project, dataid: str) -> dict[str, Any]:
         f"WHERE c.locktype = 'OUT' AND c.datasetid = 'priced' AND c.dataid = '{dataid}'"
     )
     found = dict(zip(columns, rows[0], strict=True))
-    return {**found, "c.location": str(project.folder / "data" / found["c.location"])}  # kept from the root
+    location = found["c.location"]  # kept from the root; None before the first publish
+    return {**found, "c.location": location and str(project.folder / "data" / location)}
 
 
 def read(location: str) -> list[dict[str, Any]]:
