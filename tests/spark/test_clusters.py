@@ -298,7 +298,7 @@ def _moment(day: str, at: str) -> datetime.datetime:
 
 # Standalone -----------------------------------------------------------------------------------------------------------
 def test_a_standalone_cluster_makes_the_same_chunks_though_an_executor_and_a_driver_are_killed(
-    cluster: Cluster, tmp_path: Path
+    cluster: Cluster, tmp_path: Path, own_driver: None
 ) -> None:
     project = make(tmp_path / "project", cluster.master)
     hold(project)
