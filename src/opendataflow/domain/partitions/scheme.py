@@ -337,8 +337,7 @@ def check_dataid(name: str, partitions: str | None, dataid: str) -> None:
 
 def is_range(partitions: str | None, text: str) -> bool:
     """True for FIRST..LAST, unless a dataid of the scheme (JSON) is written so."""
-    first, _, last = text.partition("..")
-    if not first or not last or ".." in last:
+    if ".." not in text or "/" in text:  # no dataid has a slash: ../x is a path
         return False
     return partitions is None or not is_dataid(json.loads(partitions), text)
 
