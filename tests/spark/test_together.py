@@ -477,7 +477,7 @@ chains = st.lists(st.sampled_from(KEEPS_ROWS_APART) | st.sampled_from(MIXES_ROWS
 
 
 @settings(
-    max_examples=150 if EVERY_FAULT else 20, deadline=None, print_blob=True,
+    max_examples=150 if EVERY_FAULT else 8, deadline=None, print_blob=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )  # fmt: skip
 @given(chain=chains)
